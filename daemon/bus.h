@@ -14,7 +14,10 @@
 
 struct bus;
 
-/* refresh: a look at the devices is due; at_once: as something was done, or root asks, else as somebody asks who may do so as often as he likes. */
+/*
+ * refresh: a look at the devices is due; at_once: as something was done, or root asks, else as somebody asks who may do so as often as
+ * he likes.
+ */
 int bus_new(struct bus **bus, sd_event *event, void (*refresh)(void *data, bool at_once), void *data);
 /* Shows these from now on, and tells what has come, changed and gone.  Takes the objects. */
 void bus_show(struct bus *bus, struct objects *objects);

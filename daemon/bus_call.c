@@ -2,10 +2,11 @@
 /*
  * A method of org.larder1, from the call to its answer:
  *
- *	call -> words (methods.h) -> who is the caller? (the bus is asked) -> may he? (root; else polkit is asked) -> the command larder -> its end:
- *	empty answer, or the last line it said as an error
+ *	call -> words (methods.h) -> who is the caller? (the bus is asked) -> may he? (root; else polkit is asked) -> the command
+ *	larder -> its end: empty answer, or the last line it said as an error
  *
- * Anybody may call, and polkit may be a long time answering, as its agent may be the caller's own: what is kept of a call is small, and bounded in number.
+ * Anybody may call, and polkit may be a long time answering, as its agent may be the caller's own: what is kept of a call is small,
+ * and bounded in number.
  * The command runs outside of the daemon's sandbox, as a unit of its own, where systemd runs: a mount inside would be nobody else's, and it goes
  * on when the daemon is started anew.  While it runs, one that takes long is a job (jobs.h).  The only secret that it gets is a descriptor of the
  * caller's, which nobody here reads.
@@ -100,7 +101,8 @@ static bool is_of_user(const struct call *one, const struct call *other)
 	return one->user == other->user;
 }
 
-static bool too_many(const struct call *list, unsigned most, bool (*is_of_same)(const struct call *one, const struct call *other), const struct call *call)
+static bool too_many(const struct call *list, unsigned most, bool (*is_of_same)(const struct call *one, const struct call *other),
+		     const struct call *call)
 {
 	unsigned all = 0, of_one = 0;
 
@@ -478,35 +480,40 @@ static int user_is_known(sd_bus_message *answer, void *data, sd_bus_error *error
 /* Takes the call.  Of a bus that stands still, or has much to do, the loop does not wait for the answer. */
 static int ask_for_user(struct call *call)
 {
+	sd_bus *bus = sd_bus_message_get_bus(call->message);
+	const char *sender = sd_bus_message_get_sender(call->message);
 	int result;
 
 	if (too_many(unknown, UNKNOWN_MAX, is_of_sender, call))
 		return refuse_too_many(call, "the bus to say who makes them; try again");
-	result = sd_bus_call_method_async(sd_bus_message_get_bus(call->message), NULL, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus",
-					  "GetConnectionUnixUser", user_is_known, call, "s", sd_bus_message_get_sender(call->message));
+	result = sd_bus_call_method_async(bus, NULL, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus",
+					  "GetConnectionUnixUser", user_is_known, call, "s", sender);
 	if (result < 0)
 		return refuse(call, result, "the bus who calls");
 	append(&unknown, call);
 	return 1;
 }
 
-/* What an answer needs of a message; its texts, which may be 32 MB, and 16 descriptors, whether the method takes any or not, go with the message. */
+/*
+ * What an answer needs of a message; its texts, which may be 32 MB, and 16 descriptors, whether the method takes any or not, go with the
+ * message.
+ */
 static int without_arguments(sd_bus_message *message, sd_bus_message **bare)
 {
+	bool interactive = sd_bus_message_get_allow_interactive_authorization(message) > 0;
 	uint64_t cookie;
 	int result = sd_bus_message_get_cookie(message, &cookie);
 
 	*bare = NULL;
 	if (result >= 0)
-		result = sd_bus_message_new_method_call(sd_bus_message_get_bus(message), bare, sd_bus_message_get_destination(message),
-							sd_bus_message_get_path(message), sd_bus_message_get_interface(message),
-							sd_bus_message_get_member(message));
+		result = sd_bus_message_new_method_call(sd_bus_message_get_bus(message), bare, BUS_NAME, sd_bus_message_get_path(message),
+							sd_bus_message_get_interface(message), sd_bus_message_get_member(message));
 	if (result >= 0)
 		result = sd_bus_message_set_sender(*bare, sd_bus_message_get_sender(message));
 	if (result >= 0)
 		result = sd_bus_message_set_expect_reply(*bare, sd_bus_message_get_expect_reply(message));
 	if (result >= 0)
-		result = sd_bus_message_set_allow_interactive_authorization(*bare, sd_bus_message_get_allow_interactive_authorization(message));
+		result = sd_bus_message_set_allow_interactive_authorization(*bare, interactive);
 	if (result >= 0)
 		result = sd_bus_message_seal(*bare, cookie, 0);
 	if (result < 0)

@@ -17,7 +17,10 @@ struct connections {
 void child_leaves(const struct connections *left);
 /* fork(), without those in the child. */
 pid_t child_fork(void);
-/* ended: its end, at which it leaves the source (sd_event_source_unref()).  One whose end would not be seen is not left to run.  0, or -errno. */
+/*
+ * ended: its end, at which it leaves the source (sd_event_source_unref()).  One whose end would not be seen is not left to run.  0, or
+ * -errno.
+ */
 int child_watch(sd_event *event, pid_t child, sd_event_child_handler_t ended, void *data);
 
 #endif

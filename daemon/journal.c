@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * journald takes one line after the other, and none while it waits for a disk, which may be one that hangs: then sd_journal_send() waits for it, and so does
- * who writes to stderr.  So a line is a datagram in journald's own protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL), a field a line, sent without waiting; and
- * what nobody takes is kept, in its order, and tried again.  Of too many the newest are lost, and counted.
+ * journald takes one line after the other, and none while it waits for a disk, which may be one that hangs: then sd_journal_send() waits
+ * for it, and so does who writes to stderr.  So a line is a datagram in journald's own protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL), a
+ * field a line, sent without waiting; and what nobody takes is kept, in its order, and tried again.  Of too many the newest are lost, and
+ * counted.
  */
 #include <errno.h>
 #include <poll.h>
@@ -53,8 +54,8 @@ static void line_free(struct line *line)
 
 static enum taken take_into_journal(const struct line *line)
 {
-	if (sendto(journal.socket, line->datagram, strlen(line->datagram), MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&journal.address,
-		   sizeof(journal.address)) >= 0)
+	if (sendto(journal.socket, line->datagram, strlen(line->datagram), MSG_DONTWAIT | MSG_NOSIGNAL,
+		   (const struct sockaddr *)&journal.address, sizeof(journal.address)) >= 0)
 		return TAKEN;
 	return errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM ? LATER : NOBODY;
 }

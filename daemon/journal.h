@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the daemon itself says, a line in the journal, or on stderr where there is none: without ever waiting for whoever reads that.  In its children, which
- * may wait, this is not used.
+ * What the daemon itself says, a line in the journal, or on stderr where there is none: without ever waiting for whoever reads that.
+ * In its children, which may wait, this is not used.
  */
 #ifndef LARDER_JOURNAL_H
 #define LARDER_JOURNAL_H

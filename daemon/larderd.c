@@ -459,7 +459,10 @@ static int hear(sd_event_source *source, uint64_t when, void *data)
 	return 0;
 }
 
-/* A pass reads each member, and tries again what has failed: of those who may ask for it as often as they like, all who ask while it is too early have one. */
+/*
+ * A pass reads each member, and tries again what has failed: of those who may ask for it as often as they like, all who ask while it is too
+ * early have one.
+ */
 static void refresh_asked(void *data, bool at_once)
 {
 	struct daemon *daemon = data;

@@ -244,8 +244,10 @@ static int read_text(struct reading *r, const char **text)
 	if (result <= 0)
 		return result;
 	r->bytes += strlen(*text) + 1;
-	return r->bytes <= METHOD_TEXTS_MAX ? result : sd_bus_error_setf(r->error, BUS_NAME ".Error.TooLarge", "%s: its arguments are more than %d KiB together",
-									    r->method->member, METHOD_TEXTS_MAX / 1024);
+	if (r->bytes <= METHOD_TEXTS_MAX)
+		return result;
+	return sd_bus_error_setf(r->error, BUS_NAME ".Error.TooLarge", "%s: its arguments are more than %d KiB together",
+				 r->method->member, METHOD_TEXTS_MAX / 1024);
 }
 
 static int take_descriptor(struct reading *r, const char *word)

@@ -14,7 +14,10 @@
 
 struct stall_watch;
 
-/* changed: what stall_watch_show() adds is another thing now.  keep: in the file.  0 or -errno. */
+/*
+ * changed: what stall_watch_show() adds is another thing now.  keep: in the file, and what one that was killed has left there,
+ * until it is judged.  0 or -errno.
+ */
 int stall_watch_new(struct stall_watch **watch, sd_event *event, bool keep, void (*changed)(void *data), void *data);
 /* The file is empty then: nobody looks any more. */
 void stall_watch_free(struct stall_watch *watch);
