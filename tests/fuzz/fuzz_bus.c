@@ -224,7 +224,7 @@ static void check_front(const struct words *front, const char *action)
 /* What systemd makes of it is the word. */
 static void check_escaped(const char *word)
 {
-	char *text = escaped(word);
+	char *text = program_unit_word(word);
 	const char *c = text;
 
 	for (; *word; word++, c++) {

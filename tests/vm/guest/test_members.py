@@ -214,7 +214,7 @@ def test_late_ssd_beside_a_slow_look(rig, larderd, make_disk):
     rig.ssd[0].plug()
     rig.hdd.plug()
     larderd.wait_said("waits for 1 of its 2 SSDs")
-    other.fail(op="read", status="ok", delay_ms=25000, count=1)
+    other.fail(op="read", status="ok", delay_ms=1000, count=25)  # slow, and not so that it would be said to hang
     larderd.process.send_signal(signal.SIGHUP)
     wait_for(lambda: int(other.faults()[0]["hits"]), 15, "the look to begin")
     rig.ssd[1].plug()
