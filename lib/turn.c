@@ -21,7 +21,22 @@
 
 #define STOPPED RUN_DIRECTORY "/stopped"
 
+#define STEP_US 50000
+#define TELL_US 5000000
+
 static int lock = -1;
+
+/* For a moment others have it all the time; who sits at a terminal is told of more. */
+static void wait_and_tell(void)
+{
+	for (unsigned waited = 0; isatty(STDERR_FILENO) && flock(lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK; waited += STEP_US) {
+		if (waited >= TELL_US) {
+			remark("waits for its turn: another larder, or larderd, is at work; fuser -v " RUN_DIRECTORY "/lock names it");
+			return;
+		}
+		usleep(STEP_US);
+	}
+}
 
 void turn_take(void)
 {
@@ -30,6 +45,8 @@ void turn_take(void)
 		lock = open(RUN_DIRECTORY "/lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (lock < 0)
 		lock = open("/run", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (lock >= 0)
+		wait_and_tell();
 	while (lock >= 0 && flock(lock, LOCK_EX) && errno == EINTR)
 		;
 }

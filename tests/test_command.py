@@ -4,8 +4,10 @@
 Needs no root, no device and no kernel module.
 """
 
+import fcntl
 import json
 import os
+import pty
 import random
 import re
 import struct
@@ -788,3 +790,19 @@ def test_listed():
     listed = [line for line in section.splitlines() if line.startswith("| `larder")]
     wanted = refused_words()
     assert sorted(listed) == sorted(wanted), f"not listed: {set(wanted) - set(listed)}; not tried: {set(listed) - set(wanted)}"
+
+
+def test_waits_for_its_turn(larder, program):
+    """Who sits at a terminal is told so."""
+    Path("/run/larder").mkdir(exist_ok=True)
+    controller, terminal = pty.openpty()
+    with open("/run/larder/lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command = subprocess.Popen([program, "volume", "start", "nobody"], stderr=terminal, env=larder.environment())
+        os.close(terminal)
+        said = b""
+        while not said.endswith(b"\n"):
+            said += os.read(controller, 4096)
+        assert b"waits for its turn" in said and b"fuser -v /run/larder/lock" in said
+    assert command.wait() == NOT_FOUND
+    os.close(controller)
