@@ -13,6 +13,7 @@
 #include <string.h>
 #include <uuid/uuid.h>
 
+#include "cow.h"
 #include "crypt_layer.h"
 #include "luks.h"
 #include "running.h"
@@ -375,13 +376,13 @@ static void note_lacks(const struct stack *stack)
 static int check_drop(const struct stack *stack, const struct argument_list *drop)
 {
 	uint8_t part[16];
-	char text[UUID_TEXT], *dm_uuid;
+	char *dm_uuid;
 	bool shown;
 
 	if (!drop->number)
 		return LARDER_DONE;
 	stack_part(stack, "volume", part);
-	dm_uuid = must_print("LARDER-%s", uuid_text(part, text));
+	dm_uuid = cow_volume_uuid(part);
 	shown = mapped_is_shown(dm_uuid);
 	free(dm_uuid);
 	if (!shown)

@@ -12,6 +12,7 @@
 static long pure_live;
 typedef unsigned long long u64;
 #include "seeded.h"
+#include "memory.h"
 
 static unsigned complaints;
 
@@ -19,23 +20,6 @@ int complain(enum larder_exit code, const char *format, ...)
 {
 	complaints += code == LARDER_UNSAFE;
 	return code;
-}
-
-char *must_print(const char *format, ...)
-{
-	va_list args;
-	char *text;
-
-	va_start(args, format);
-	CHECK(vasprintf(&text, format, args) >= 0, "memory");
-	va_end(args);
-	return text;
-}
-
-void *must_allocate(void *pointer)
-{
-	CHECK(pointer, "memory");
-	return pointer;
 }
 
 static uint64_t bytes; /* of what has the path now; 0: nothing has */

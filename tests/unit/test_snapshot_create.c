@@ -15,6 +15,7 @@
 static long pure_live;
 typedef unsigned long long u64;
 #include "seeded.h"
+#include "memory.h"
 
 #define STORES 64
 #define KILLED 99 /* exit status of a command that was killed */
@@ -48,23 +49,6 @@ int complain(enum larder_exit code, const char *format, ...)
 void remark(const char *format, ...)
 {
 	world->half_made += !!strstr(format, "is half made; larder snapshot remove");
-}
-
-char *must_print(const char *format, ...)
-{
-	va_list args;
-	char *text;
-
-	va_start(args, format);
-	CHECK(vasprintf(&text, format, args) >= 0, "memory");
-	va_end(args);
-	return text;
-}
-
-void *must_allocate(void *pointer)
-{
-	CHECK(pointer, "memory");
-	return pointer;
 }
 
 bool arguments_words(int argc, char **argv, const char *usage, const struct argument *arguments, int min, int max, int *first, int *result)
