@@ -572,6 +572,7 @@ static void tell_refusals(struct assembly *a, const struct plan *plan)
 		a->refused += !r->waiting;
 	}
 	a->again = plan->again;
+	a->stores = plan->stores;
 }
 
 static void look_again(struct assembly *a, uint64_t when)
@@ -716,8 +717,11 @@ static int rounds(struct assembly *a, const struct conf *conf)
 	while (more) {
 		struct look look;
 		struct plan plan;
-		int error = facts_look(&look, a->marked);
+		int error;
 
+		if (a->looks)
+			a->looks();
+		error = facts_look(&look, a->marked);
 		if (error) {
 			a->blind = true;
 			result = result ? result : error;
@@ -755,7 +759,7 @@ int assembly_pass(struct assembly *a)
 	int result;
 
 	a->again = 0;
-	a->blind = false;
+	a->blind = a->stores = false;
 	a->started = a->waiting = a->refused = 0;
 	mapped_init(a->dry_run);
 	hanging_look(NULL); /* it may take its time: not with the turn */

@@ -64,11 +64,13 @@ struct assembly {
 	struct assembly_memory *memory; /* or NULL */
 	/* what there was at the end, and what was left of it; or NULL */
 	void (*seen)(const struct look *look, const struct plan *plan);
+	void (*looks)(void); /* in front of each look at the devices, or NULL */
 	/* uuid: of the cache, volume or member it is about */
 	void (*tell)(enum assembly_event event, const uint8_t uuid[16], const char *text);
 
 	/* what came of it */
 	uint64_t again; /* on the clock of facts: look again then; 0: only when something changes */
+	bool stores; /* of snapshots are in use: nothing tells of one that fills up */
 	size_t started, waiting, refused;
 	bool blind; /* what there is could not be seen, or not to the end: nothing else of this counts */
 };

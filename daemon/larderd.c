@@ -4,7 +4,8 @@
  *
  * It waits for events of block devices; behind one it makes a pass (assembly.h) in a child process, so that a device that hangs, or a start
  * that takes its time, keeps neither the watchdog nor the end of the daemon waiting.  One pass at a time; what happens during it asks for
- * another one behind it.  What it saw is shown on the system bus, where there is one (bus.h).  It keeps nothing that a restart would lose, but what ran, to know what somebody stopped, and what has been said.
+ * another one behind it.  At events of device-mapper, which are mostly others', and each minute beside a snapshot, it has a look at what can be seen
+ * without a disk being read, and makes a pass only if that has changed: disks that sleep are let sleep.  What it saw is shown on the system bus, where there is one (bus.h).  It keeps nothing that a restart would lose, but what ran, to know what somebody stopped, and what has been said.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,17 +32,20 @@
 #include "bus.h"
 #include "child.h"
 #include "conf.h"
+#include "dm_digest.h"
 #include "facts.h"
 #include "jobs.h"
 #include "journal.h"
 #include "metrics_server.h"
 #include "shown.h"
 #include "stall_watch.h"
+#include "text_hash.h"
 
 #define SETTLE_US   50000 /* events come in bursts */
 #define DM_EVENT_US 1000000 /* and those of device-mapper are mostly others' */
 #define TOLD_MAX    1024
 #define END_US 5000000 /* what a pass gets to finish */
+#define STORES_US 60000000 /* nothing tells of a snapshot's store that fills up */
 #define JOBS_US 5000000 /* how far a job is makes no event */
 #define HEARD_US 10000000 /* who is not root is heard so often */
 
@@ -53,11 +57,21 @@ struct shared {
 	uint64_t again;
 	uint32_t started, waiting, refused;
 	bool looked; /* the pass came to its end, and saw what there is */
+	bool stores; /* of snapshots were in use */
+	bool changed; /* what a look at device-mapper is compared with, which is: */
+	struct dm_digest seen; /* what device-mapper said in front of the last look at the disks */
+};
+
+/* What a child does. */
+enum work {
+	WORK_PASS,
+	WORK_JOBS, /* a look at jobs */
+	WORK_LOOK, /* at device-mapper */
 };
 
 struct daemon {
 	sd_event *event;
-	sd_event_source *timer, *jobs_timer, *heard_timer;
+	sd_event_source *timer, *look_timer, *jobs_timer, *heard_timer;
 	struct shared *shared;
 	uint64_t wait;
 	uint64_t began; /* see began_noted() */
@@ -72,8 +86,8 @@ struct daemon {
 	struct stall_watch *stalls;
 	struct address listen; /* length 0: as larder.conf has it */
 	int seen; /* file with the objects of the last pass */
-	bool observe, running, more, ready, ending;
-	bool of_jobs; /* what runs is no pass, but a look at jobs */
+	bool observe, running, more, more_looks, ready, ending;
+	enum work work; /* of what runs */
 	bool retry, asked; /* what failed is tried again in the next pass: something was done; somebody has asked for it */
 };
 
@@ -98,15 +112,6 @@ static uint64_t now_told[TOLD_MAX];
 static uint32_t nr_now_told;
 static struct left_list left; /* of this pass */
 
-static uint64_t hash(const char *text)
-{
-	uint64_t value = 0xcbf29ce484222325ull;
-
-	while (*text)
-		value = (value ^ (unsigned char)*text++) * 0x100000001b3ull;
-	return value;
-}
-
 /* Of what lasts: was it said at the end of the last pass already? */
 static bool said_before(uint64_t value)
 {
@@ -125,7 +130,7 @@ static void tell(enum assembly_event event, const uint8_t uuid[16], const char *
 
 	if (messages[event].left)
 		left_add(&left, messages[event].left, uuid, text);
-	if (lasts && said_before(hash(text)))
+	if (lasts && said_before(text_hash(TEXT_HASH_BASIS, text)))
 		return;
 	if (sd_journal_send("MESSAGE=%s", text, "MESSAGE_ID=%s", messages[event].id, "PRIORITY=%d", messages[event].priority,
 			    "LARDER_UUID=%s", uuid_text(uuid, uuid_string), NULL) < 0 ||
@@ -147,12 +152,19 @@ static void seen(const struct look *look, const struct plan *plan)
 	objects_free(&objects);
 }
 
+static struct dm_digest digest; /* of looks() */
+
+static void looks(void)
+{
+	dm_digest_take(&digest);
+}
+
 /* For the next pass, and for who follows `larder events`. */
 static void keep(const struct daemon *daemon, const struct assembly *assembly)
 {
 	static const char untold[] = "/run/larder/left: cannot be written: who follows `larder events` is not told what was not started";
 
-	if (!daemon->observe && left_write(&left) && !said_before(hash(untold)))
+	if (!daemon->observe && left_write(&left) && !said_before(text_hash(TEXT_HASH_BASIS, untold)))
 		remark("%s", untold);
 	memcpy(shared->told, now_told, sizeof(now_told));
 	shared->nr_told = nr_now_told;
@@ -160,6 +172,8 @@ static void keep(const struct daemon *daemon, const struct assembly *assembly)
 	shared->started = (uint32_t)assembly->started;
 	shared->waiting = (uint32_t)assembly->waiting;
 	shared->refused = (uint32_t)assembly->refused;
+	shared->stores = assembly->stores;
+	shared->seen = digest;
 	shared->looked = true;
 }
 
@@ -172,6 +186,7 @@ static _Noreturn void pass(const struct daemon *daemon)
 		.memory = daemon->observe ? NULL : &daemon->shared->memory,
 		.observe = daemon->observe,
 		.seen = seen,
+		.looks = looks,
 		.tell = tell,
 	};
 	sigset_t none;
@@ -202,9 +217,22 @@ static _Noreturn void look_at_jobs(const struct daemon *daemon)
 	_exit(result);
 }
 
+static _Noreturn void look_at_dm(const struct daemon *daemon)
+{
+	struct shared *s = daemon->shared;
+	struct dm_digest now;
+
+	dm_digest_take(&now);
+	/* what is refused, or waits, may do so for what others have */
+	s->changed = !dm_digest_same(&now, &s->seen, s->refused || s->waiting);
+	fflush(NULL);
+	_exit(LARDER_DONE);
+}
+
 /* ------------------------------------------------------------------ the loop */
 
 static void schedule(struct daemon *daemon, uint64_t when);
+static void look_later(struct daemon *daemon, uint64_t when);
 
 static int dm_event(sd_event_source *source, int fd, uint32_t events, void *data)
 {
@@ -212,9 +240,9 @@ static int dm_event(sd_event_source *source, int fd, uint32_t events, void *data
 
 	(void)fd;
 	(void)events;
-	/* it stays readable: until the next pass once is enough */
+	/* it stays readable: until the next look once is enough */
 	sd_event_source_set_enabled(source, SD_EVENT_OFF);
-	schedule(daemon, facts_clock() + DM_EVENT_US);
+	look_later(daemon, facts_clock() + DM_EVENT_US);
 	return 0;
 }
 
@@ -302,37 +330,50 @@ static void look_at_jobs_later(struct daemon *daemon)
 	sd_event_source_set_enabled(daemon->jobs_timer, SD_EVENT_ONESHOT);
 }
 
+static void look_at_stores_later(struct daemon *daemon)
+{
+	if (daemon->shared->stores)
+		look_later(daemon, facts_clock() + STORES_US);
+}
+
 static int child_ended(sd_event_source *source, const siginfo_t *info, void *data)
 {
 	struct daemon *daemon = data;
-	bool of_jobs = daemon->of_jobs;
+	bool failed = info->si_code != CLD_EXITED || info->si_status;
 
 	sd_event_source_unref(source);
-	daemon->running = daemon->of_jobs = false;
-	if (!of_jobs)
-		report(daemon, info->si_code != CLD_EXITED || info->si_status);
-	show(daemon);
+	daemon->running = false;
+	if (daemon->work == WORK_PASS)
+		report(daemon, failed);
+	if (daemon->work != WORK_LOOK)
+		show(daemon);
 	if (daemon->ending)
 		return sd_event_exit(daemon->event, LARDER_DONE);
-	if (!of_jobs)
+	if (daemon->work == WORK_PASS)
 		plan_next(daemon);
-	else if (daemon->more)
+	else if (daemon->more || (daemon->work == WORK_LOOK && (failed || daemon->shared->changed)))
 		schedule(daemon, facts_clock());
+	if (daemon->more_looks)
+		look_later(daemon, facts_clock() + SETTLE_US);
+	daemon->more_looks = false;
+	look_at_stores_later(daemon);
 	if (jobs_run(bus_seen(daemon->bus)))
 		look_at_jobs_later(daemon);
 	return 0;
 }
 
 /* In a child, as what it asks may hang; one child at a time. */
-static int start_child(struct daemon *daemon, void (*run)(const struct daemon *))
+static int start_child(struct daemon *daemon, enum work work)
 {
+	static void (*const run[])(const struct daemon *) = { pass, look_at_jobs, look_at_dm };
 	pid_t child = child_fork();
 	int error;
 
 	if (!child)
-		run(daemon);
+		run[work](daemon);
 	error = child < 0 ? -errno : child_watch(daemon->event, child, child_ended, daemon);
 	daemon->running = !error;
+	daemon->work = work;
 	return error;
 }
 
@@ -357,7 +398,7 @@ static int start_pass(sd_event_source *source, uint64_t when, void *data)
 	daemon->retry = daemon->asked = false;
 	watch_dm(daemon);
 	watch_md(daemon);
-	error = start_child(daemon, pass);
+	error = start_child(daemon, WORK_PASS);
 	if (error) {
 		journal_say(3, "", "cannot fork, or wait for a child: %s", strerror(-error));
 		schedule(daemon, facts_clock() + 1000000);
@@ -374,26 +415,52 @@ static int start_look_at_jobs(sd_event_source *source, uint64_t when, void *data
 	/* a pass that runs sees them, too, and is followed by one of these */
 	if (daemon->ending || daemon->running)
 		return 0;
-	daemon->of_jobs = true;
-	if (start_child(daemon, look_at_jobs)) {
-		daemon->of_jobs = false;
+	if (start_child(daemon, WORK_JOBS))
 		look_at_jobs_later(daemon);
+	return 0;
+}
+
+static int start_look(sd_event_source *source, uint64_t when, void *data)
+{
+	struct daemon *daemon = data;
+
+	(void)source;
+	(void)when;
+	if (daemon->ending)
+		return 0;
+	if (daemon->running) {
+		daemon->more_looks = true;
+		return 0;
 	}
+	daemon->shared->changed = true; /* until the look has come to its end */
+	watch_dm(daemon);
+	if (start_child(daemon, WORK_LOOK))
+		schedule(daemon, facts_clock() + 1000000);
 	return 0;
 }
 
 /* At that time at the latest. */
-static void schedule(struct daemon *daemon, uint64_t when)
+static void set_timer(sd_event_source *timer, uint64_t when)
 {
 	uint64_t set = 0;
 	int on = SD_EVENT_OFF;
 
-	sd_event_source_get_enabled(daemon->timer, &on);
-	sd_event_source_get_time(daemon->timer, &set);
+	sd_event_source_get_enabled(timer, &on);
+	sd_event_source_get_time(timer, &set);
 	if (on != SD_EVENT_OFF && set <= when)
 		return;
-	sd_event_source_set_time(daemon->timer, when);
-	sd_event_source_set_enabled(daemon->timer, SD_EVENT_ONESHOT);
+	sd_event_source_set_time(timer, when);
+	sd_event_source_set_enabled(timer, SD_EVENT_ONESHOT);
+}
+
+static void schedule(struct daemon *daemon, uint64_t when)
+{
+	set_timer(daemon->timer, when);
+}
+
+static void look_later(struct daemon *daemon, uint64_t when)
+{
+	set_timer(daemon->look_timer, when);
 }
 
 /* ------------------------------------------------------------------ events */
@@ -594,6 +661,8 @@ static int set_up(struct daemon *daemon)
 	error = error < 0 ? error : listen_to_devices(daemon);
 	error = error < 0 ? error : bus_new(&daemon->bus, daemon->event, refresh_asked, daemon);
 	error = error < 0 ? error : sd_event_add_time(daemon->event, &daemon->jobs_timer, CLOCK_MONOTONIC, facts_clock(), 1000000, start_look_at_jobs, daemon);
+	error = error < 0 ? error : sd_event_add_time(daemon->event, &daemon->look_timer, CLOCK_MONOTONIC, 0, 1000, start_look, daemon);
+	error = error < 0 ? error : sd_event_source_set_enabled(daemon->look_timer, SD_EVENT_OFF);
 	error = error < 0 ? error : sd_event_add_time(daemon->event, &daemon->heard_timer, CLOCK_MONOTONIC, 0, 1000, hear, daemon);
 	error = error < 0 ? error : sd_event_source_set_enabled(daemon->heard_timer, SD_EVENT_OFF);
 	if (error < 0)

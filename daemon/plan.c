@@ -1009,16 +1009,13 @@ static void tell_rest(const struct facts *facts, struct plan *plan, const struct
 
 /* ------------------------------------------------------------------ how full the stores of snapshots are */
 
-#define STORE_LOOK 60000000u /* microseconds: nothing tells of a store that fills up */
-
 static void watch_snapshots(const struct facts *facts, struct plan *plan, const struct fact_member *m)
 {
 	if (m->kind != LARDER_KIND_VOLUME || !facts_running(facts, m->uuid, false) || copy_of(facts, m))
 		return;
 	if (m->warning)
 		refuse(plan, m->uuid, false, "stack %s: %s", m->stack, m->warning);
-	if (m->snapshots && (!plan->again || facts->now + STORE_LOOK < plan->again))
-		plan->again = facts->now + STORE_LOOK;
+	plan->stores |= m->snapshots;
 }
 
 /* ------------------------------------------------------------------ all of it */

@@ -189,6 +189,7 @@ struct plan {
 	struct refusal *refusal;
 	size_t nr_refusals;
 	uint64_t again; /* something waits until then; 0: nothing does */
+	bool stores; /* of snapshots of what runs: nothing tells of one that fills up */
 };
 
 void plan_make(const struct facts *facts, struct plan *plan);

@@ -241,10 +241,10 @@ int cow_check_unused(const uint8_t volume[16])
 
 /* ------------------------------------------------------------------ status */
 
-void cow_status(const char *volume, const char *snapshot, struct cow_status *status)
+void cow_status_of(const char *name, struct cow_status *status)
 {
-	char *name = cow_snapshot_name(volume, snapshot), text[128];
 	uint64_t used, total;
+	char text[128];
 
 	*status = (struct cow_status){ COW_ABSENT, 0, 0 };
 	if (mapped_status(name, COW_SNAPSHOT, text, sizeof(text))) {
@@ -252,6 +252,13 @@ void cow_status(const char *volume, const char *snapshot, struct cow_status *sta
 		if (sscanf(text, "%" SCNu64 "/%" SCNu64, &used, &total) == 2 && total <= UINT64_MAX >> LARDER_SECTOR_SHIFT)
 			*status = (struct cow_status){ COW_VALID, (used < total ? used : total) << LARDER_SECTOR_SHIFT, total << LARDER_SECTOR_SHIFT };
 	}
+}
+
+void cow_status(const char *volume, const char *snapshot, struct cow_status *status)
+{
+	char *name = cow_snapshot_name(volume, snapshot);
+
+	cow_status_of(name, status);
 	free(name);
 }
 

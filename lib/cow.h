@@ -84,6 +84,8 @@ struct cow_status {
 /* Has this snapshot, which counts, become unreadable while it runs? */
 bool cow_is_lost(const uint8_t volume[16], const uint8_t snapshot[16]);
 void cow_status(const char *volume, const char *snapshot, struct cow_status *status);
+/* name: of the snapshot, for dm. */
+void cow_status_of(const char *name, struct cow_status *status);
 #define COW_NEARLY_FULL 80u /* of a hundred: from here on it is said */
 bool cow_nearly_full(const struct cow_status *status);
 unsigned cow_percent(const struct cow_status *status);

@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -616,6 +617,31 @@ def test_others_beside_a_device_that_hangs(stack, larderd):
         hanging.off()
 
 
+def reads(*disks: Member) -> int:
+    """Requests that these have had so far."""
+    return sum(int(Path("/sys/block", Path(m.node).name, "stat").read_text().split()[0]) for m in disks)
+
+
+def test_events_of_others_wake_no_disk(stack, larderd):
+    """What device-mapper tells of larder's devices has their superblocks read; what it tells of others' has not."""
+    larder("create", "data", "--backing", stack.hdd, "--cache", stack.ssd[0], "--yes")
+    settle()
+    larderd.start()
+    settle()
+    before = reads(stack.hdd, stack.ssd[0])
+    for _ in range(3):
+        other = dm.DmDevice.create("other", "0 2048 zero")
+        time.sleep(1.5)  # it looks a second behind the first of some events
+        other.remove()
+        time.sleep(1.5)
+    settle()
+    assert reads(stack.hdd, stack.ssd[0]) == before
+    dm.DmDevice("data").suspend()
+    dm.DmDevice("data").resume()
+    wait_for(lambda: reads(stack.hdd, stack.ssd[0]) > before, SECONDS, "a pass")
+    larderd.stop()
+
+
 def sums(*nodes: str) -> list[str]:
     return [hashlib.sha256(Path(n).read_bytes()).hexdigest() for n in nodes]
 
@@ -714,6 +740,7 @@ def test_reboot_with_snapshots(stack, larderd):
     larder("snapshot", "create", "data@two", "--store", small)
     (MOUNTED / "filler").write_bytes(os.urandom(13 << 20))
     os.sync()
+    larderd.wait_said("its snapshot two is lost when its store is full, and that is nearly so")
     (MOUNTED / "more").write_bytes(os.urandom(8 << 20))
     os.sync()
     wait_for(lambda: "lost" in larder("snapshot", "list").stdout, SECONDS, "the note")
