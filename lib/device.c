@@ -43,14 +43,11 @@ bool device_is_read_only(dev_t number)
 	return device_attribute(number, "ro", text, sizeof(text)) && text[0] == '1';
 }
 
-bool device_attribute(dev_t number, const char *name, char *text, size_t size)
+static bool read_attribute(const char *path, char *text, size_t size)
 {
-	char path[PATH_MAX];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t length;
-	int fd;
 
-	sysfs_path(number, name, path, sizeof(path));
-	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
 	length = read(fd, text, size - 1);
@@ -61,6 +58,14 @@ bool device_attribute(dev_t number, const char *name, char *text, size_t size)
 		length--;
 	text[length] = 0;
 	return true;
+}
+
+bool device_attribute(dev_t number, const char *name, char *text, size_t size)
+{
+	char path[PATH_MAX];
+
+	sysfs_path(number, name, path, sizeof(path));
+	return read_attribute(path, text, size);
 }
 
 static uint64_t attribute_number(dev_t number, const char *name)
@@ -305,11 +310,37 @@ static bool find_swap(dev_t number, struct usage *usage)
 	return found;
 }
 
+/* A loop device is no holder of what it shows, for the kernel.  Only of what is in /dev: a file on a server that is away would be waited for. */
+static bool find_loop(dev_t number, struct usage *usage)
+{
+	DIR *directory = opendir("/sys/block");
+	char path[PATH_MAX];
+	unsigned loop;
+	int end;
+	bool found = false;
+	struct dirent *entry;
+	struct stat status;
+
+	while (directory && !found && (entry = readdir(directory))) {
+		if (sscanf(entry->d_name, "loop%u%n", &loop, &end) != 1 || entry->d_name[end])
+			continue;
+		snprintf(path, sizeof(path), "/sys/block/loop%u/loop/backing_file", loop);
+		found = read_attribute(path, path, sizeof(path)) && !strncmp(path, "/dev/", strlen("/dev/")) && !stat(path, &status) &&
+			S_ISBLK(status.st_mode) && status.st_rdev == number;
+	}
+	if (found)
+		snprintf(usage->text, usage->size, "held by /dev/loop%u", loop);
+	if (directory)
+		closedir(directory);
+	return found;
+}
+
 static bool used_itself(dev_t number, void *data)
 {
 	struct usage *usage = data;
 
-	return find_mount(number, usage) || find_swap(number, usage) || each_device(number, "holders", NULL, name_holder, usage);
+	return find_mount(number, usage) || find_swap(number, usage) || each_device(number, "holders", NULL, name_holder, usage) ||
+	       find_loop(number, usage);
 }
 
 bool device_usage(dev_t number, char *text, size_t size)

@@ -718,6 +718,24 @@ def test_ambiguous_names(larder):
     assert f"larder {twin} - 0'" in larder("volume", "start", twin, "--dry-run").stdout
 
 
+def test_copies_of_ssds(larder):
+    """Beside a copy a cache starts with the SSD that is named by its path, or not at all; also as one of a set, and by its volume."""
+    ssds = [larder.image(f"ssd{i}", 64 * MIB) for i in range(2)]
+    larder("cache", "create", "fast", *[w for s in ssds for w in ("--cache", s)], "--yes")
+    hdd = larder.volume("data", 64 * MIB, "--cache", "fast")
+    copies = []
+    for s in ssds:
+        copies.append(larder.image(f"copy-of-{s.name}", 64 * MIB))
+        copies[-1].write_bytes(s.read_bytes())
+        for start in (["cache", "start", "fast"], ["volume", "start", hdd], ["cache", "start", ssds[2 - len(copies)]]):
+            one_line(larder(*start, "--dry-run", code=UNSAFE), s, copies[-1], "uuid")
+        for one in (s, copies[-1]):
+            both = " ".join(str(one if x == s else x) for x in ssds)
+            assert f"larder-cache 2 {both} 0" in larder("cache", "start", one, "--dry-run").stdout
+            assert f"larder-cache 2 {both} 0" in larder("volume", "start", hdd, "--cache", one, "--dry-run").stdout
+        copies[-1].unlink()
+
+
 def test_kind_is_checked(larder):
     ssd, hdd = larder.cache("fast"), larder.volume("data")
     one_line(larder("volume", "start", ssd, "--dry-run", code=NOT_FOUND), ssd, "kind")

@@ -7,12 +7,14 @@
  */
 #include <endian.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <uuid/uuid.h>
 
 #include "create.h"
+#include "disks.h"
 #include "dm.h"
 #include "message.h"
 #include "scan.h"
@@ -67,12 +69,37 @@ bool create_is_partition(const char *part, const char *whole)
 	       device_attribute(y.st_rdev, "dev", other, sizeof(other)) && !strcmp(text, other);
 }
 
+/* What is below dm and md, too. */
+static struct disks disks_of(dev_t number)
+{
+	char *directory = disk_directory("", "", true, number);
+	struct disks disks = { 0 };
+
+	disks_below(&disks, directory, false);
+	free(directory);
+	return disks;
+}
+
+/* They share one, and either has no other: of two arrays over the same disks neither is lost with one of these. */
+static bool share_a_disk(dev_t x, dev_t y)
+{
+	struct disks a = disks_of(x), b = disks_of(y);
+	bool shared = false;
+
+	for (size_t i = 0; i < a.number && (a.number == 1 || b.number == 1); i++)
+		for (size_t k = 0; k < b.number; k++)
+			shared |= !strcmp(a.disk[i].directory, b.disk[k].directory);
+	disks_free(&a);
+	disks_free(&b);
+	return shared;
+}
+
 static bool is_one_disk(const char *a, const char *b)
 {
 	struct stat x, y;
 
 	return !stat(a, &x) && !stat(b, &y) && S_ISBLK(x.st_mode) && S_ISBLK(y.st_mode) && x.st_rdev != y.st_rdev &&
-	       device_whole_disk(x.st_rdev) == device_whole_disk(y.st_rdev);
+	       (device_whole_disk(x.st_rdev) == device_whole_disk(y.st_rdev) || share_a_disk(x.st_rdev, y.st_rdev));
 }
 
 int create_check_joins(const char *path, const char *const *others, int number, const char *what)

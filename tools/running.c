@@ -198,6 +198,27 @@ static const struct member *in_place(const struct members *members, const struct
 	return joins;
 }
 
+/* Of those that show its superblock: the one that was named by its path, or else there is but one.  named: NULL, none was. */
+static int check_only(const struct members *members, const struct member *named, const struct member **ssd)
+{
+	const struct member *m = *ssd;
+	char uuid[UUID_TEXT];
+
+	if (named && !memcmp(named->sb.head.uuid, m->sb.head.uuid, 16)) {
+		*ssd = named;
+		return LARDER_DONE;
+	}
+	for (size_t i = 0; i < members->number; i++) {
+		const struct member *other = members->member[i];
+
+		if (memcmp(other->sb.head.uuid, m->sb.head.uuid, 16) || !strcmp(other->path, m->path) || (m->block && other->number == m->number))
+			continue;
+		return complain(LARDER_UNSAFE, "%s: uuid: both %s and %s have it (a copy of the other?); detach one, or give the device",
+				uuid_text(m->sb.head.uuid, uuid), m->path, other->path);
+	}
+	return LARDER_DONE;
+}
+
 /* What the table of a set says of its SSDs. */
 struct set_words {
 	char *words; /* "2 /dev/sdb -" */
@@ -249,6 +270,8 @@ static int find_set(const struct members *members, const struct member *member, 
 						 member :
 						 member_of_set(members, member->sb.cache.cache_uuid, i);
 
+		if (m)
+			result = check_only(members, flags & BRING_UP_BY_PATH ? member : NULL, &m);
 		if (m && (is_unusable(m, member, flags) || (!any_age && set_remark_older(members, table, m, older))))
 			m = NULL;
 		set->here += m ? 1 : 0;

@@ -61,7 +61,7 @@ static int find_cache(const struct mapped_list *list, const char *name, bool dry
 	if (running)
 		*path = mapper_path(running->name);
 	else if (!result)
-		result = cache_bring_up(&members, member, NULL, &no_options, dry_run ? BRING_UP_DRY : 0, path);
+		result = cache_bring_up(&members, member, NULL, &no_options, (dry_run ? BRING_UP_DRY : 0) | (strchr(name, '/') ? BRING_UP_BY_PATH : 0), path);
 	if (!result && !running && !dry_run)
 		printf("cache %s: started as %s\n", name, *path);
 	members_free(&members);

@@ -30,8 +30,9 @@ struct start_request {
 	bool without_cache, without_module, import, dry_run;
 };
 
-/* Which cache: the UUID that the superblock names, or that of --cache where it names none.  Zero: none. */
-static int wanted_cache(struct members *members, const struct member *volume, const struct start_request *request, uint8_t uuid[16])
+/* Which cache: the UUID that the superblock names, or that of --cache where it names none.  Zero: none.  *named: its SSD that --cache names by a path. */
+static int wanted_cache(struct members *members, const struct member *volume, const struct start_request *request, uint8_t uuid[16],
+			const struct member **named)
 {
 	const struct larder_volume_sb *sb = &volume->sb.volume;
 	bool dirty = le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
@@ -57,16 +58,17 @@ static int wanted_cache(struct members *members, const struct member *volume, co
 				volume->path, text);
 	if (!result)
 		memcpy(uuid, cache->sb.cache.cache_uuid, 16);
+	*named = !result && strchr(request->cache, '/') ? cache : NULL;
 	return result;
 }
 
 /* Node of the cache with that UUID, started if need be. */
 static int bring_cache(const struct members *members, const struct mapped_list *list, const struct member *volume,
-		       const uint8_t uuid[16], const struct start_request *request, char **path)
+		       const uint8_t uuid[16], const struct member *named, const struct start_request *request, char **path)
 {
 	static const struct argument_list no_options;
 	const struct mapped *running = running_by_uuid(list, uuid, true);
-	const struct member *member = member_cache(members, uuid);
+	const struct member *member = named ? named : member_cache(members, uuid);
 	bool dirty = le32toh(volume->sb.head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
 	char text[UUID_TEXT], label[LARDER_LABEL_SIZE + 1];
 	int result;
@@ -87,7 +89,7 @@ static int bring_cache(const struct members *members, const struct mapped_list *
 			"that cache stale",
 			volume->path, text);
 	result = cache_bring_up(members, member, NULL, &no_options,
-				(request->dry_run ? BRING_UP_DRY : 0) | (request->import ? BRING_UP_IMPORT : 0), path);
+				(request->dry_run ? BRING_UP_DRY : 0) | (request->import ? BRING_UP_IMPORT : 0) | (named ? BRING_UP_BY_PATH : 0), path);
 	if (!result && !request->dry_run)
 		printf("cache %s: started as %s\n", label_text(member->sb.cache.label, label), *path);
 	return result;
@@ -323,6 +325,7 @@ static int check_not_shown(const uint8_t uuid[16], const char *word)
 
 static int start_member(struct members *members, const char *word, const struct member *volume, const struct start_request *request)
 {
+	const struct member *named = NULL;
 	const struct mapped *running;
 	struct mapped_list list;
 	char *cache = NULL;
@@ -353,11 +356,11 @@ static int start_member(struct members *members, const char *word, const struct 
 		mapped_list_free(&list);
 		return start_linear(members, volume, request);
 	}
-	result = result ? result : wanted_cache(members, volume, request, uuid);
+	result = result ? result : wanted_cache(members, volume, request, uuid, &named);
 	if (!result && uuid_is_zero(uuid))
 		cache = must_print("-");
 	else if (!result)
-		result = bring_cache(members, &list, volume, uuid, request, &cache);
+		result = bring_cache(members, &list, volume, uuid, named, request, &cache);
 	result = result ? result : create_volume(members, volume, cache, request);
 	free(cache);
 	mapped_list_free(&list);

@@ -674,6 +674,19 @@ def test_lock_of_the_whole_disk(tmp_path):
         command.run("losetup", "--detach", whole)
 
 
+def test_loop_device_holds_its_disk(disks):
+    """A filesystem behind a superblock may be mounted so; the kernel makes no holder of it."""
+    _, hdd = disks
+    larder("volume", "create", "data", "--backing", hdd)
+    loop = command.output("losetup", "--find", "--show", "--offset", 1 << 20, hdd).strip()
+    try:
+        refused(BUSY, ["super", "wipe", hdd, "--yes"], hdd, f"held by {loop}")
+        refused(BUSY, ["volume", "create", "data", "--backing", hdd, "--wipe"], hdd, f"held by {loop}")
+    finally:
+        command.run("losetup", "--detach", loop)
+    larder("super", "wipe", hdd, "--yes")
+
+
 def test_ssds_of_one_disk(tmp_path):
     """Not held up by our own lock of that disk, nor taken for another program's: two copies on it would be lost together."""
     with disk_in_two(tmp_path, 64) as (whole, parts):
@@ -681,6 +694,9 @@ def test_ssds_of_one_disk(tmp_path):
             given = [word for ssd in ssds for word in ("--cache", ssd)]
             refused(USAGE, ["cache", "create", "fast", *given], *ssds, "are parts of one disk")
             refused(USAGE, ["cache", "create", "fast", *given, "--dry-run"], *ssds, "are parts of one disk")
+        above = dm.DmDevice.create("above", f"0 {BlockDevice(parts[0]).sectors} linear {parts[0]} 0")
+        refused(USAGE, ["cache", "create", "fast", "--cache", above, "--cache", parts[1]], above, parts[1], "are parts of one disk")
+        above.remove()
         for part in parts:
             assert not BlockDevice(part).read(0, 4096).strip(b"\0")
 
