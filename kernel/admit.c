@@ -323,7 +323,7 @@ static u8 class_of(struct class_table *t, const struct bio *bio, const struct la
 
 	if (READ_ONCE(cut->task) == current->pid && READ_ONCE(cut->sector) == io->sector) {
 		WRITE_ONCE(cut->task, 0);
-		if (class < t->list.nr)
+		if (class < t->list.nr || class == LARDER_CLASS_NONE)
 			return class;
 	}
 	return larder_classes_match(&t->list, &rq);

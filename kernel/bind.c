@@ -451,12 +451,27 @@ static void resume_unclaim(struct volume_target *vt)
 	mutex_unlock(&cache_registry_lock);
 }
 
+/*
+ * cache_registry_lock held.  A passthrough volume flushes its backing as it is unbound.  What that has failed to secure users are
+ * told of by the next flush, which is that of another one: bound by this table, or the next.
+ */
+static void resume_take_owed(const struct volume_target *vt, struct volume *v)
+{
+	struct volume_target *other;
+
+	list_for_each_entry(other, &volume_targets, list)
+		if (other->volume && other->volume != v && !other->volume->cache && other->backing->bdev == vt->backing->bdev)
+			flusher_hand_over(&other->volume->flusher, &v->flusher);
+}
+
 /* vt->volume: v, whose reference it takes over. */
 static void resume_set_volume(struct volume_target *vt, struct volume *v)
 {
 	struct volume *old;
 
 	mutex_lock(&cache_registry_lock);
+	if (v)
+		resume_take_owed(vt, v);
 	old = vt->volume;
 	vt->volume = v;
 	mutex_unlock(&cache_registry_lock);
@@ -523,14 +538,18 @@ static int resume_write_super(struct volume_target *vt, struct volume *v)
 static int resume_generation(struct volume_target *vt, struct volume *v, bool attached)
 {
 	struct cache *c = vt->cache;
+	bool needed, dirty;
 	u64 generation;
-	bool needed;
 	int err;
 
 	set_wait(c);
 	mutex_lock(&v->super_lock);
 	generation = READ_ONCE(c->set_durable);
-	needed = attached || !vt->sb_whole || le64_to_cpu(v->sb->set_generation) != generation;
+	/* an older superblock was accepted: what the cache has is of a later one, which said so (rule 11) */
+	dirty = atomic64_read(&v->dirty_sectors) && !sb_may_be_dirty(v->sb);
+	if (dirty)
+		v->sb->head.flags |= cpu_to_le32(LARDER_VOLUME_MAY_BE_DIRTY);
+	needed = attached || dirty || !vt->sb_whole || le64_to_cpu(v->sb->set_generation) != generation;
 	v->sb->set_generation = cpu_to_le64(generation);
 	/* older, and accepted: the next bind asks for no word */
 	if (le64_to_cpu(v->sb->head.generation) < v->seen)
@@ -538,6 +557,8 @@ static int resume_generation(struct volume_target *vt, struct volume *v, bool at
 	WRITE_ONCE(v->flusher.written, false);
 	err = volume_super_write(v);
 	WRITE_ONCE(v->see_failed, err);
+	if (!err && dirty)
+		WRITE_ONCE(v->may_be_dirty, true);
 	if (!err)
 		memcpy(vt->sb, v->sb, LARDER_SB_SIZE);
 	mutex_unlock(&v->super_lock);
@@ -833,11 +854,15 @@ int volume_target_bind(struct volume_target *vt)
 	int err;
 
 	mutex_lock(&vt->lock);
-	err = again ? 0 : resume_read_super(vt);
-	if (!err)
-		err = resume_claim(vt);
+	err = resume_claim(vt);
 	if (err)
 		goto out;
+	/* nobody else writes it by now */
+	err = again ? 0 : resume_read_super(vt);
+	if (err) {
+		resume_unclaim(vt);
+		goto out;
+	}
 	if (vt->cache)
 		doubt_try(vt->cache);	/* without it what fails below says so */
 	if (again)

@@ -84,7 +84,7 @@ static int parse_device(struct cache_target *ct, const char *path)
 		goto put;
 	}
 	/* its table is written last: it has joined, and a power cut came before its superblock said so */
-	if (sb_joins(sb) && super_has_table(dev->bdev))
+	if (sb_joins(sb) && super_has_table(dev->bdev, sb))
 		sb->head.flags &= cpu_to_le32(~LARDER_CACHE_JOINS);
 	err = check_device(ct, dev->bdev, sb);
 	if (err)
@@ -147,7 +147,7 @@ static bool newest_table(struct cache_target *ct, struct larder_table *newest, s
 	for (i = 0; i < ct->nr_devices; i++) {
 		if (!ct->sb[i] || sb_joins(ct->sb[i]) || super_read_table(ct->dev[i]->bdev, ct->sb[i], t, &in_b))
 			continue;
-		if (!any || le64_to_cpu(t->head.generation) > le64_to_cpu(newest->head.generation))
+		if (!any || table_newer(t, newest))
 			memcpy(newest, t, sizeof(*t));
 		any = true;
 	}
@@ -831,9 +831,9 @@ static int cache_preresume(struct dm_target *ti)
 	if (err) {
 		cache_unbind(ct->cache, ti);
 	} else {
+		mutex_lock(&ct->lock);
 		if (loaded)
 			cache_take_growth(ct);
-		mutex_lock(&ct->lock);
 		ct->accept_older = false;	/* once */
 		cache_join(ct);
 		cache_roles(ct);
@@ -957,12 +957,13 @@ static int cache_iterate_devices(struct dm_target *ti, iterate_devices_callout_f
 
 /* ------------------------------------------------------------------ messages */
 
-static int message_set(struct cache_target *ct, const char *key, const char *value)
+static int message_set(struct cache_target *ct, bool entered, const char *key, const char *value)
 {
 	struct cache_settings set;
 	struct cache *c;
 	const char *why;
 	int n, err = 0;
+	bool runs;
 
 	mutex_lock(&ct->lock);		/* one change after the other, and no other cache meanwhile */
 	c = ct->cache;
@@ -985,17 +986,17 @@ static int message_set(struct cache_target *ct, const char *key, const char *val
 			resync_raise(c);
 		ct->set = set;
 		c->set = set;
-		if (!strcmp(key, "mirror") && c->started) {
-			if (READ_ONCE(c->ti) == ct->ti)
-				cache_allow_third(c);
+		/* else the resume sees to it: without this table bound there is nothing to write to that stays open */
+		runs = entered && c->started && READ_ONCE(c->state) == CACHE_RUNNING && READ_ONCE(c->ti) == ct->ti;
+		if (!strcmp(key, "mirror") && runs) {
+			cache_allow_third(c);
 			resync_look(c);
 		}
-		/* else the resume sees to it: without this table bound there is nothing to write to that stays open */
-		if (!strcmp(key, "roles") && c->started && READ_ONCE(c->ti) == ct->ti)
+		if (!strcmp(key, "roles") && runs)
 			err = cache_roles(ct);
 		if (!strcmp(key, "commit") || !strcmp(key, "commit_interval"))
 			log_interval_changed(c);
-		if (!strcmp(key, "mend") && c->started && READ_ONCE(c->ti) == ct->ti)
+		if (!strcmp(key, "mend") && runs)
 			scrub_resume(c);
 	}
 	if (n < 0)
@@ -1102,7 +1103,7 @@ static int cache_message_run(struct cache_target *ct, struct cache *c, bool ente
 	int err;
 
 	if (argc == 3 && !strcasecmp(argv[0], "set"))
-		return message_set(ct, argv[1], argv[2]);
+		return message_set(ct, entered, argv[1], argv[2]);
 	err = message_running(c, entered);
 	if (err)
 		return err;

@@ -62,6 +62,7 @@ struct writer {
 	u32 segment, in_segment;	/* where it goes: the in_segment'th chunk there, and in its further copies */
 	u32 size_segments;		/* of n->segments */
 	u64 records;			/* extents written */
+	u32 failed;			/* segment, or copy, that took no chunk, or LARDER_NO_SEGMENT */
 	enum checkpoint_pace pace;
 };
 
@@ -292,6 +293,7 @@ static int writer_write(struct writer *w)
 			continue;
 		DMERR("%pg: cannot write a checkpoint at sector %llu: error %d; the one before it stays valid", d->bdev,
 		      (unsigned long long)where, err);
+		w->failed = copy[i];
 		return err;
 	}
 	return 0;
@@ -569,10 +571,44 @@ static int put_end(struct writer *w)
 	return err ?: writer_put_chunk(w, true);
 }
 
+bool checkpoint_met_bad_place(const struct cache *c)
+{
+	return c->chunk_failed != LARDER_NO_SEGMENT;
+}
+
+#define BAD_PLACES(d)	min((d)->nr_segments / 32, 64u)	/* that are passed over, at most: then the SSD takes nothing */
+
+/*
+ * The place of an SSD that stays where a chunk could not be written.  Free segments are taken in an order that makes the next
+ * checkpoint come to it again: where it fails a second time it is not used any more until the next start.
+ */
+static void checkpoint_pass_over(struct writer *w)
+{
+	struct cache *c = w->c;
+	struct named_checkpoint *n = w->n;
+	u32 bad = w->failed, other, i;
+	bool again = bad == c->chunk_failed;
+	struct cache_device *d;
+
+	c->chunk_failed = bad;
+	if (bad == LARDER_NO_SEGMENT || !again)
+		return;
+	d = segment_device(c, bad);
+	if (!device_written(d) || READ_ONCE(d->nr_lost) >= BAD_PLACES(d))
+		return;
+	DMWARN("cache %pUb: segment %u takes no checkpoint: it is not used until the next start", c->uuid, bad);
+	other = segment_pass_over(c, bad);
+	for (i = 0; i < n->nr_segments; i++)
+		if (n->segments[i] == bad)
+			break;
+	if (i < n->nr_segments)	/* what is first of its copies stands for all of them */
+		n->segments[i] = other != LARDER_NO_SEGMENT ? other : n->segments[--n->nr_segments];
+}
+
 /* Steps 1 to 3.  *n is valid afterwards, and its segments taken; on error it is empty.  *position: log->position at the capture. */
 int checkpoint_write(struct cache *c, struct named_checkpoint *n, enum checkpoint_pace pace, u64 *position)
 {
-	struct writer w = { .pace = pace };
+	struct writer w = { .pace = pace, .failed = LARDER_NO_SEGMENT };
 	struct snapshot snap;
 	int err;
 
@@ -597,6 +633,8 @@ int checkpoint_write(struct cache *c, struct named_checkpoint *n, enum checkpoin
 	if (!err)
 		err = put_end(&w);
 	writer_end(&w);
+	if (w.c)
+		checkpoint_pass_over(&w);
 	if (err)
 		checkpoint_free(c, n);
 out:
@@ -677,6 +715,9 @@ static int checkpoint_name(struct cache *c, struct named_checkpoint *n)
 	return err;
 }
 
+#define SETTLE_TRIES	10u
+#define SETTLE_TIME	(10 * HZ)
+
 /* The superblock of a checkpoint that could not be named: the old ones are named again, durably, before anything else happens. */
 static int checkpoint_settle(struct cache *c)
 {
@@ -689,6 +730,12 @@ static int checkpoint_settle(struct cache *c)
 	mutex_unlock(&c->super_lock);
 	if (!err)
 		checkpoint_free(c, &c->doubtful);
+	if (err && !c->settle_failed)
+		c->settle_since = jiffies;
+	c->settle_failed = err ? c->settle_failed + 1 : 0;
+	/* no checkpoint could ever be named again, nothing of the log be given up, and in the end no write go on */
+	if (c->settle_failed >= SETTLE_TRIES && time_after(jiffies, c->settle_since + SETTLE_TIME))
+		cache_fail(c, "its superblock cannot be written");
 	return err;
 }
 

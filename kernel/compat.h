@@ -56,6 +56,16 @@ static inline void larder_hrtimer_setup(struct hrtimer *timer, enum hrtimer_rest
 #endif
 }
 
+/* 6.18: nobody has looked at the vectors of direct I/O before.  bio: its first vector has all that is left. */
+static inline bool larder_vector_unchecked(struct block_device *bdev, const struct bio *bio)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 18, 0)
+	return (bio->bi_io_vec->bv_offset + bio->bi_iter.bi_bvec_done) & bdev_dma_alignment(bdev);
+#else
+	return false;
+#endif
+}
+
 /* 6.9: the mode of a table's devices; older kernels only know it through the table */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 5, 0)
 typedef fmode_t larder_blk_mode_t;

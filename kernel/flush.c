@@ -38,6 +38,7 @@ struct flush_op {
 	struct flusher *flusher;
 	struct list_head waiters;	/* struct flush_wait */
 	u64 number;
+	u64 last;			/* it answers for those up to this one: flush_op_hand_over() */
 	u64 cover_lsn, cover_sequence;	/* SSD: applied when it was issued */
 	u64 cover_copies;		/* SSD: log->copies_sequence then */
 	bool acked;			/* backing: it covers something of a user's that no earlier flush was to secure */
@@ -172,21 +173,12 @@ static bool flush_op_lost_nothing(const struct flusher *f, const struct flush_op
 	return op->idle && f->issued == op->number && !f->needed && !f->own && !f->acked;
 }
 
-/* f->lock held; op is in the list still: what it covers, and of what succeeded all before it, is secured, or for the next one. */
-static void flush_op_owe(struct flusher *f, struct flush_op *op, int error)
+/* f->lock held; op, which has failed, is in the list still: what it was to secure is for the next one. */
+static void flush_op_owe(struct flusher *f, struct flush_op *op)
 {
-	struct flush_op *other;
 	struct flush_wait *w;
 	bool told = false;
 
-	if (!error) {
-		list_for_each_entry(other, &f->in_flight, list) {
-			other->acked = false;
-			if (other == op)
-				break;
-		}
-		return;
-	}
 	list_for_each_entry(w, &op->waiters, list)
 		told |= w->tells;
 	if (!told)
@@ -258,15 +250,17 @@ static void cache_flush_failed(struct cache *c, struct cache_device *d)
 }
 
 /*
- * f->lock held.  A flush of an SSD has succeeded while an earlier one is in flight: if that fails it may have taken what this one
- * was to secure.  So that one answers for both.
+ * f->lock held.  A flush has succeeded while an earlier one is in flight (a disk of several queues): if that fails it may have
+ * taken what this one was to secure.  So that one answers for both.
  */
 static void flush_op_hand_over(struct flush_op *op)
 {
 	struct flush_op *before = list_prev_entry(op, list);
 
 	list_splice_tail_init(&op->waiters, &before->waiters);
-	before->number = max(before->number, op->number);
+	before->acked |= op->acked;
+	before->idle = false;
+	before->last = max(before->last, op->last);
 	before->cover_lsn = max(before->cover_lsn, op->cover_lsn);
 	before->cover_sequence = max(before->cover_sequence, op->cover_sequence);
 	before->cover_copies = max(before->cover_copies, op->cover_copies);
@@ -282,14 +276,12 @@ static void flush_op_end(struct bio *bio)
 	bool was_failed, failed, later, lost = true;
 	unsigned long flags;
 
-	if (f->volume)
-		marks_flush_done(f->volume, op->number, !error);
 	spin_lock_irqsave(&f->lock, flags);
-	if (f->volume)
-		flush_op_owe(f, op, error);
-	later = f->cache && !error && !list_is_first(&op->list, &f->in_flight);
+	later = !error && !list_is_first(&op->list, &f->in_flight);
 	if (later)
 		flush_op_hand_over(op);
+	else if (error && f->volume)
+		flush_op_owe(f, op);
 	list_del(&op->list);
 	was_failed = f->failed;
 	if (later) {
@@ -308,7 +300,7 @@ static void flush_op_end(struct bio *bio)
 			volume_count(f->volume, errors_flush, 1);
 		else
 			volume_error(f->volume, errors_flush);
-	} else if (op->number > f->fail_barrier) {
+	} else if (op->last > f->fail_barrier) {
 		/* one that was issued before another failed may have found nothing left to secure */
 		f->failed = false;
 		if (op->cover_lsn > f->covered_lsn) {
@@ -318,7 +310,12 @@ static void flush_op_end(struct bio *bio)
 		f->covered_copies = max(f->covered_copies, op->cover_copies);
 	}
 	failed = f->failed;
+	/* under the lock: one that ends next, and well, is not to clear what this one is for */
+	if (f->volume && !later)
+		marks_flush_done(f->volume, op->last, !error);
 	spin_unlock_irqrestore(&f->lock, flags);
+	if (later)
+		goto out;	/* its waiters are another one's: f may be gone */
 	if (error && f->cache) {
 		cache_flush_failed(f->cache, container_of(f, struct cache_device, flusher));
 		if (cache_in_doubt(f->cache))
@@ -327,8 +324,9 @@ static void flush_op_end(struct bio *bio)
 	if (was_failed != failed)
 		flusher_report(f, error);
 	/* durable before anybody is told */
-	if (!error && f->cache && !later)
+	if (!error && f->cache)
 		cache_durable(f->cache);
+out:
 	trace_larder_flush_done(dev, op->number, error);
 	list_for_each_entry_safe(w, next, &op->waiters, list)
 		w->done(w, error);
@@ -345,7 +343,7 @@ static void flush_op_issue(struct flusher *f, struct flush_op *op, struct flush_
 	op->acked = xchg(&f->acked, false);
 	op->idle = f->volume && !needed && !op->acked && !f->failed && list_empty(&f->in_flight);
 	op->flusher = f;
-	op->number = ++f->issued;
+	op->number = op->last = ++f->issued;
 	INIT_LIST_HEAD(&op->waiters);
 	list_add_tail(&w->list, &op->waiters);
 	list_add_tail(&op->list, &f->in_flight);
@@ -520,12 +518,19 @@ bool volume_in_doubt(struct volume *v)
 
 /* ------------------------------------------------------------------ flushes of users */
 
-/* A flush that has ended: of what it was for something may be gone, as another one has failed. */
+/*
+ * A flush that has ended: of what it was for something may be gone, as another one has failed.  So may what a cache had that has
+ * failed since this was sent to its SSDs: user_flush_may() knows what becomes of that.
+ */
 static bool user_flush_in_doubt(struct larder_io *io)
 {
 	struct cache *c = io->volume->cache;
 
-	return c && unlikely(READ_ONCE(c->doubt.on)) && READ_ONCE(c->state) != CACHE_FAILED;
+	if (!c)
+		return false;
+	if (unlikely(READ_ONCE(c->state) == CACHE_FAILED))
+		return io->stage > 1;	/* else SSDs were not asked: user_flush_devices() */
+	return unlikely(READ_ONCE(c->doubt.on));
 }
 
 /* Owed: by a flush of larder's own, or by the doubt that it has waited for. */

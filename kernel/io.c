@@ -319,7 +319,8 @@ static __always_inline int read_hit(struct volume *v, struct bio *bio, struct la
 	trace_larder_hit(v, io->sector, io->len, io->cache);
 	d = io->device = cache_sector_device(c, io->cache, &bio->bi_iter.bi_sector);
 	bio_set_dev(bio, d->bdev);
-	hit_count_vector(bio);
+	if (!larder_vector_unchecked(d->bdev, bio))
+		hit_count_vector(bio);
 	if (unlikely(bio->bi_opf & REQ_NOWAIT) && !bdev_nowait(d->bdev))
 		bio->bi_opf &= ~REQ_NOWAIT;
 	return io_issue(bio, may_wait);
@@ -346,36 +347,33 @@ static __always_inline int read_hit_whole(struct volume *v, struct bio *bio, str
 	return likely(io->state != LARDER_ST_NONE) ? read_hit(v, bio, io, false) : -EAGAIN;
 }
 
-/* Up to the one on 'began': the next one behind the one on d of those that are known to be bad, or not. */
-static struct cache_device *next_of(struct cache *c, u64 cache, const struct cache_device *d, const struct cache_device *began,
-				    bool bad, sector_t *where)
-{
-	u32 copy[SEGMENT_COPIES], n = segment_ring(c, cache_segment(c, cache), copy), at = 0, i, next;
-	struct cache_device *other;
-
-	while (at + 1 < n && segment_device(c, copy[at]) != d)
-		at++;
-	for (i = 1; i < n; i++) {
-		next = copy[(at + i) % n];
-		other = copy_sector_device(c, copy_sector(c, cache, next), where);
-		if (other == began)
-			break;
-		if (other != d && !READ_ONCE(other->failed) && prefers_mirror(&c->segments[next]) == bad)
-			return other;
-	}
-	return NULL;
-}
-
 /*
- * Worker.  Where the cache sector is in the next copy of its segment, behind the one on d, that can be read, one that is known to
- * be bad last; NULL: there is none, or it is the one on 'began', or they may be older.
+ * Worker.  Where the cache sector is in another copy of its segment than those that were tried, the last of them that on d: round
+ * the ring, those that are known to be bad last.  NULL: there is none that can be read, or they may be older.  *tried: of devices,
+ * bit by bit; 0 at first.
  */
-static struct cache_device *next_copy(struct cache *c, u64 cache, const struct cache_device *d, const struct cache_device *began,
-				      sector_t *where)
+static struct cache_device *next_copy(struct cache *c, u64 cache, const struct cache_device *d, u32 *tried, sector_t *where)
 {
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, cache_segment(c, cache), copy), at = 0, i;
+	struct cache_device *other;
+	int bad;
+
+	*tried |= 1u << (d - c->dev);
 	if (!segment_try_mirror(c, cache_segment(c, cache), d, true))
 		return NULL;
-	return next_of(c, cache, d, began, false, where) ?: next_of(c, cache, d, began, true, where);
+	while (at + 1 < n && segment_device(c, copy[at]) != d)
+		at++;
+	for (bad = 0; bad < 2; bad++) {
+		for (i = 1; i < n; i++) {
+			u32 next = copy[(at + i) % n];
+
+			other = copy_sector_device(c, copy_sector(c, cache, next), where);
+			if (!(*tried & 1u << (other - c->dev)) && !READ_ONCE(other->failed) &&
+			    prefers_mirror(&c->segments[next]) == bad)
+				return other;
+		}
+	}
+	return NULL;
 }
 
 /* Sleeps.  Fills the bio with what lies at this sector of an SSD of 4 KiB blocks; buf: one of them. */
@@ -414,8 +412,9 @@ static int bounce_from(struct cache_device *d, sector_t where, struct bio *bio, 
  */
 static int bounce_into(struct volume *v, struct bio *bio, const struct larder_map *m)
 {
-	struct cache_device *d, *began;
 	struct cache *c = v->cache;
+	struct cache_device *d;
+	u32 tried = 0;
 	sector_t where;
 	void *buf;
 	int err;
@@ -425,13 +424,13 @@ static int bounce_into(struct volume *v, struct bio *bio, const struct larder_ma
 	buf = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
 	if (!buf)
 		return -ENOMEM;
-	d = began = cache_sector_device(c, m->cache, &where);
+	d = cache_sector_device(c, m->cache, &where);
 	do {
 		err = bounce_from(d, where, bio, buf);
 		if (!err)
 			break;
 		cache_error(c, errors_read);
-		d = next_copy(c, m->cache, d, began, &where);
+		d = next_copy(c, m->cache, d, &tried, &where);
 	} while (d);
 	kfree(buf);
 	return err;
@@ -653,7 +652,7 @@ static noinline int read_map(struct volume *v, struct bio *bio, struct larder_io
 			return r;
 	}
 
-	if (unlikely(io->retries)) {
+	if (unlikely(io->retries == RETRY_ELSEWHERE)) {
 		read_drop_clean(v, io->sector, io->len);
 		if (may_wait)
 			return read_backing_mixed(v, bio, io);
@@ -695,7 +694,7 @@ static noinline int read_map(struct volume *v, struct bio *bio, struct larder_io
 		bio_endio(bio);
 		return DM_MAPIO_SUBMITTED;
 	}
-	if (unlikely(hit_unaligned(c, bio, m.cache, m.len))) {
+	if (unlikely(io->retries == RETRY_BOUNCED || hit_unaligned(c, bio, m.cache, m.len))) {
 		if (may_wait)
 			return read_bounce(v, bio, io, &m);
 		segment_unpin(c, cache_segment(c, m.cache));
@@ -729,13 +728,14 @@ static int read_part_backing(struct volume *v, struct bio *bio, u32 offset, u32 
 /* Its segment is pinned: no copy goes meanwhile. */
 static int read_part_cached(struct volume *v, struct bio *bio, u32 offset, const struct larder_map *m)
 {
-	struct cache_device *d, *began;
 	struct cache *c = v->cache;
+	struct cache_device *d;
+	u32 tried = 0;
 	struct bio *part;
 	sector_t where;
 	int err;
 
-	d = began = cache_sector_device(c, m->cache, &where);
+	d = cache_sector_device(c, m->cache, &where);
 	do {
 		part = part_of(v, bio, offset, m->len);
 		bio_set_dev(part, d->bdev);
@@ -745,7 +745,7 @@ static int read_part_cached(struct volume *v, struct bio *bio, u32 offset, const
 		if (!err)
 			return 0;
 		cache_error(c, errors_read);
-		d = next_copy(c, m->cache, d, began, &where);
+		d = next_copy(c, m->cache, d, &tried, &where);
 	} while (d);
 	return err;
 }
@@ -787,7 +787,7 @@ static int read_part(struct volume *v, struct bio *bio, u32 offset, const struct
 		err = read_part_backing(v, bio, offset, m->len);
 	else if (read_part_lost(v->cache, cache_segment(v->cache, m->cache)))
 		err = -EIO;		/* the place of an SSD that is not here has no block device */
-	else if ((READ_ONCE(v->cache->look) & LOOK_LARGE) || reads_verified(v))
+	else if ((READ_ONCE(v->cache->look) & LOOK_LARGE) || reads_verified(v) || larder_io(bio)->retries == RETRY_BOUNCED)
 		err = read_part_bounced(v, bio, offset, m);
 	else
 		err = read_part_cached(v, bio, offset, m);
@@ -1164,19 +1164,33 @@ int io_begin(struct volume *v, struct bio *bio)
 	return io_map(v, bio, io, false);
 }
 
-void io_read_again(struct volume *v, struct bio *bio, struct larder_io *io)
+static void io_read_anew(struct volume *v, struct bio *bio, struct larder_io *io, u8 how)
 {
-	io->retries = 1;
+	io->retries = how;
 	io->kind = IO_NONE;
 	bio->bi_iter = io->iter;
 	bio->bi_status = BLK_STS_OK;
 	defer_bio(v, bio);
 }
 
+void io_read_again(struct volume *v, struct bio *bio, struct larder_io *io)
+{
+	io_read_anew(v, bio, io, RETRY_ELSEWHERE);
+}
+
+/*
+ * No fault of the device: it does not take a bio with such vectors.  From Linux 6.18 on they are looked at nowhere above the queue
+ * of that, those of a user's direct I/O neither.
+ */
+static bool is_misaligned(blk_status_t status)
+{
+	return blk_status_to_errno(status) == -EINVAL;
+}
+
 static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_status_t *error)
 {
 	struct cache *c = v->cache;
-	bool failed = unlikely(*error) && *error != BLK_STS_AGAIN, other;
+	bool failed = unlikely(*error) && *error != BLK_STS_AGAIN && !is_misaligned(*error), other;
 
 	/* before the pin goes, and with it perhaps the other copies */
 	other = failed && segment_try_mirror(c, io->segment - c->segments, io->device, true);
@@ -1187,10 +1201,14 @@ static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_
 		return DM_ENDIO_INCOMPLETE;
 	}
 	atomic_dec(&io->segment->pins);
-	if (likely(!failed))
-		return DM_ENDIO_DONE;
+	if (likely(!failed)) {
+		if (likely(!*error) || !is_misaligned(*error) || io->retries)
+			return DM_ENDIO_DONE;
+		io_read_anew(v, bio, io, RETRY_BOUNCED);
+		return DM_ENDIO_INCOMPLETE;
+	}
 	cache_error(c, errors_read);
-	if (io->retries || (!other && io->state != LARDER_ST_CLEAN)) {
+	if (io->retries == RETRY_ELSEWHERE || (!other && io->state != LARDER_ST_CLEAN)) {
 		if (io->state != LARDER_ST_CLEAN)
 			read_lost(v, io->sector, io->len);
 		return DM_ENDIO_DONE;
@@ -1201,14 +1219,14 @@ static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_
 }
 
 /*
- * Has the backing done what it was asked for, or failed it?  Not where it would have had to wait (REQ_NOWAIT), or has no such
- * command, of which a disk (sd) may have known nothing before.
+ * Has the backing done what it was asked for, or failed it?  Not where it would have had to wait (REQ_NOWAIT), takes no such
+ * vectors, or has no such command, of which a disk (sd) may have known nothing before.
  */
 static bool backing_fails(struct volume *v, const struct bio *bio, blk_status_t *error)
 {
 	if (bio_op(bio) == REQ_OP_WRITE_ZEROES && *error == BLK_STS_TARGET && !bdev_write_zeroes_sectors(v->bdev))
 		*error = BLK_STS_NOTSUPP;
-	return *error && *error != BLK_STS_AGAIN && *error != BLK_STS_NOTSUPP;
+	return *error && *error != BLK_STS_AGAIN && *error != BLK_STS_NOTSUPP && !is_misaligned(*error);
 }
 
 static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, blk_status_t *error)
@@ -1221,7 +1239,7 @@ static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, 
 		return end_hit(v, bio, io, error);
 	case IO_MISS:
 		atomic_dec(&v->backing_reads);
-		if (*error && *error != BLK_STS_AGAIN)
+		if (*error && *error != BLK_STS_AGAIN && !is_misaligned(*error))
 			volume_error(v, errors_read);
 		break;
 	case IO_BYPASS:

@@ -258,7 +258,7 @@ int join_begin(struct cache *c, struct cache_device *d, const struct larder_cach
 	memcpy(d->uuid, sb->head.uuid, sizeof(d->uuid));
 	flusher_init(&d->flusher, c, NULL);
 	d->flusher.bdev = d->bdev;
-	d->refuses = false;
+	d->refuses = d->refuses_discards = false;
 	/* first: what is written from now on may speak of segments of a place that is new */
 	err = give_place(c, d) ?: set_check_lost(c, d) ?: cache_table_blank(c, d);
 	if (err) {

@@ -27,7 +27,8 @@
  *   race_bucket->lock (spin, irqsave)  one at a time; region locks nest inside
  *   region locks of the index (irqsave, inside index.c): nothing nests inside but atomics
  *   volume->defer_lock (spin, irqsave)  cache->defer_lock nests inside, which is a leaf
- *   volume->marks_lock, flusher->lock (spin, irqsave): leaves; sums.lock (spin, process context): likewise, but for segments_lock
+ *   flusher->lock (spin, irqsave)  volume->marks_lock (spin, irqsave), a leaf, nests inside
+ *   sums.lock (spin, process context)  a leaf, but for segments_lock
  *
  * Contexts: map() never waits; what would wait goes to cache->io_wq (defer_bio()).  End-io runs in interrupt context: it changes
  * indexes and completes bios, it never submits.  Works on io_wq never wait for other works; those that do (open, marks, checkpoint,
@@ -155,7 +156,7 @@ enum segment_state {
 	SEGMENT_RECLAIMING,
 	SEGMENT_WAITING,		/* empty; a named checkpoint's replay may need its records, or readers are still there */
 	SEGMENT_MIRROR,			/* a further copy of another one: segment_first() */
-	SEGMENT_LOST,			/* on an SSD that has failed */
+	SEGMENT_LOST,			/* on an SSD that has failed, or takes no chunk: it is not used */
 	SEGMENT_CHECKPOINT,
 };
 
@@ -365,8 +366,8 @@ struct cache_device {
 	struct block_device *bdev;
 	u8 uuid[16];
 	u32 first_segment, nr_segments;
-	struct list_head free;		/* its FREE segments; segments_lock, as nr_free */
-	u32 nr_free;
+	struct list_head free;		/* its FREE segments; segments_lock */
+	u32 nr_free, nr_lost;		/* those that are so; segments_lock */
 	sector_t start;			/* sectors: of its first segment */
 	unsigned int lbs;		/* bytes */
 	bool failed;			/* no member: it is not read from, nor written to unless it joins; log->lock to change it */
@@ -377,6 +378,7 @@ struct cache_device {
 	bool removed;			/* failed, and not missed: drained, dismissed, or none yet; log->lock to change it */
 	u8 role;			/* enum larder_device_role; super_lock to change it */
 	struct flusher flusher;
+	bool refuses_discards;		/* one has failed */
 	bool refuses;			/* an attempt to end this doubt has found that it takes no write; doubt.lock */
 	struct larder_cache_sb *sb;	/* super_lock */
 };
@@ -523,6 +525,9 @@ struct cache {
 	u32 reserve_roles;		/* the same, for whether roles can be honoured: it does not follow each small step down */
 	u64 checkpoint_bytes;		/* of the newest, or of one now, if that is more */
 	u32 checkpoint_tried;		/* segments that one lacked room for, 0: none since the newest; checkpoint_lock */
+	u32 chunk_failed;		/* whose chunk the last one could not write, or LARDER_NO_SEGMENT; checkpoint_lock, as: */
+	u32 settle_failed;		/* attempts in a row to write a superblock that is in doubt */
+	unsigned long settle_since;	/* jiffies of the first of them */
 	u64 keep_sequence;		/* records with this sequence number and later may be replayed */
 	u64 keep_checkpoint;		/* the older one that is named */
 
@@ -788,6 +793,9 @@ struct cache_target {
 
 enum io_kind { IO_NONE, IO_HIT, IO_MISS, IO_WRITE, IO_FLUSH, IO_BYPASS, IO_DISCARD, IO_FILL, IO_THROUGH, IO_PASS };
 
+/* A read of an SSD failed: what is clean leaves the cache, of what is dirty another copy is read; or its vectors are not for that SSD. */
+enum io_retry { RETRY_NONE, RETRY_ELSEWHERE, RETRY_BOUNCED };
+
 struct larder_io {
 	/* from here to 'volume': zero when a bio arrives; io_begin() */
 	u8 kind;			/* enum io_kind */
@@ -798,7 +806,7 @@ struct larder_io {
 	bool of_data;			/* IO_FLUSH: dm sends it in front of a write, and drops its error */
 	bool again;			/* IO_FLUSH: committed and applied, only the devices are left */
 	u8 stage;			/* IO_FLUSH: SSDs whose flush is under way, and one; 0: not begun */
-	u8 retries;
+	u8 retries;			/* enum io_retry */
 	u8 turns;			/* that a bypass had */
 	u8 state;			/* IO_HIT: enum larder_extent_state */
 	bool bypass;			/* as judged: does not fill; a write goes to the backing where rules 5 and 6 let it */
@@ -1175,8 +1183,10 @@ void cache_allow_third(struct cache *c);
 int cache_super_write_ahead(struct cache *c, struct cache_device *d);
 void cache_super_drop_ahead(struct cache *c, struct cache_device *d);
 /* sleeps */
-bool super_has_table(struct block_device *bdev);	/* or something that was one */
+bool super_has_table(struct block_device *bdev, const struct larder_cache_sb *sb);	/* a valid one */
 int super_read_table(struct block_device *bdev, const struct larder_cache_sb *sb, struct larder_table *to, bool *in_b);
+/* Is a a newer table than b, of the set, or, in the same set, of its volumes? */
+bool table_newer(const struct larder_table *a, const struct larder_table *b);
 int cache_table_read(struct cache *c);			/* at start */
 int cache_table_settle(struct cache *c);		/* at start, super_lock held: what was read, on every member */
 int cache_table_write(struct cache *c);			/* super_lock held: the older copy, durable */
@@ -1343,6 +1353,8 @@ u32 segments_coming(struct cache *c);
 /* is it, or its second copy, on one of these? */
 bool segment_helps(struct cache *c, u32 segment, u32 wanted);
 void segment_become_lost(struct cache *c, u32 segment);	/* segments_lock held: nothing is mapped to it */
+/* Takes segments_lock.  The same, of one that takes no chunk, and is no copy any more.  Another copy, or LARDER_NO_SEGMENT. */
+u32 segment_pass_over(struct cache *c, u32 segment);
 /* segments_lock held: nothing is mapped to it, or what is has another copy; with a first copy its further ones go */
 void segment_free_lost(struct cache *c, u32 segment);
 /*
@@ -1651,10 +1663,14 @@ int write_settle(struct volume *v, struct larder_io *io);	/* sleeps: does that; 
 /* ------------------------------------------------------------------ doubt.c (rule 2) */
 void doubt_init(struct cache *c);
 void doubt_resume(struct cache *c);		/* goes on, if a suspend came between */
-/* Any context: what a read of v gets from an SSD is compared with its checksums */
+/*
+ * Any context: what a read of v gets from an SSD is compared with its checksums.  That of a cache that has failed, too: it may have
+ * dropped what it had not flushed, also where no doubt has begun (a flush that fails is what makes the last SSD leave; an append
+ * that has run out of time).
+ */
 static inline bool reads_verified(const struct volume *v)
 {
-	return v->set.verify || READ_ONCE(v->cache->doubt.on);
+	return v->set.verify || READ_ONCE(v->cache->doubt.on) || unlikely(READ_ONCE(v->cache->state) == CACHE_FAILED);
 }
 void doubt_begin(struct cache *c, struct flusher *f);	/* any context: a flush of an SSD that stays in the set has failed */
 void doubt_begin_resent(struct cache *c, struct flusher *f);	/* the same of an append, which is sent again */
@@ -1927,6 +1943,8 @@ enum checkpoint_pace { CHECKPOINT_AT_ONCE, CHECKPOINT_GENTLY };	/* gently: 5 % o
  */
 int checkpoint_write(struct cache *c, struct named_checkpoint *n, enum checkpoint_pace pace, u64 *position);
 void checkpoint_free(struct cache *c, struct named_checkpoint *n);	/* its segments are FREE again */
+/* checkpoint_lock, or a start.  The last one did; where that is so a second time the segment is passed over. */
+bool checkpoint_met_bad_place(const struct cache *c);
 #define CHUNK_SECTORS	(LARDER_CHUNK_SIZE >> LARDER_SECTOR_SHIFT)
 /* Any context: the SSD with this copy of a checkpoint's segment, and where its chunk'th chunk is there, in sectors. */
 struct cache_device *chunk_place(struct cache *c, u32 segment, u32 chunk, sector_t *where);

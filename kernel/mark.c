@@ -250,7 +250,7 @@ void marks_flush_done(struct volume *v, u64 number, bool ok)
 	if (!READ_ONCE(v->nofill_some))
 		return;
 	spin_lock_irqsave(&v->marks_lock, flags);
-	if (v->nofill_flushing_any && number == v->nofill_flush_number) {
+	if (v->nofill_flushing_any && v->nofill_flush_number <= number) {
 		if (ok) {
 			bitmap_zero(v->nofill_flushing, v->nr_mark_regions);
 		} else {

@@ -44,6 +44,7 @@
 #include "replay.h"
 
 #define SEQUENCE_GAP	1000000u
+#define START_PASSES	8u	/* checkpoints that places which take no writes may cost a start */
 
 /* ------------------------------------------------------------------ superblocks, volumes */
 
@@ -450,6 +451,7 @@ static int aged_compare(const void *a, const void *b)
 {
 	const struct aged *x = a, *y = b;
 
+	cond_resched();		/* there may be 16 million: sort() does not */
 	return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
 }
 
@@ -541,6 +543,7 @@ static int start_segments(struct start *s)
 	for (i = 0; i < c->nr_segments && !err; i++) {
 		struct segment *seg = &c->segments[i];
 
+		cond_resched();
 		seg->born = 0;
 		seg->emptied = 0;	/* what a named checkpoint maps to it, its log removes again */
 		seg->has_summary = true;
@@ -557,8 +560,10 @@ static int start_segments(struct start *s)
 			seg->sequence = 0;
 	}
 	sort(aged, n, sizeof(*aged), aged_compare, NULL);
-	for (i = 0; i < n && !err; i++)
+	for (i = 0; i < n && !err; i++) {
 		segment_set_state(c, aged[i].segment, SEGMENT_SEALED);
+		cond_resched();
+	}
 	vfree(aged);
 	if (!err)
 		start_copies(s);
@@ -691,14 +696,17 @@ static int start_give_up_clean(struct start *s)
 static int start_checkpoint(struct start *s, struct named_checkpoint *n)
 {
 	struct cache *c = s->c;
-	unsigned int attempt;
+	unsigned int attempt, passed = 0;
 	u64 position;
 	int err;
 
 	for (attempt = 0;; attempt++) {
-		err = segments_open_initial(c);
-		if (!err)
-			err = checkpoint_write(c, n, CHECKPOINT_AT_ONCE, &position);
+		do {
+			err = segments_open_initial(c);
+			if (!err)
+				err = checkpoint_write(c, n, CHECKPOINT_AT_ONCE, &position);
+			/* the free segments are in the same order each time: or one bad place would be the end of all starts */
+		} while (err && err != -ENOSPC && ++passed < START_PASSES && checkpoint_met_bad_place(c));
 		if (!err) {
 			c->log_bytes_at_checkpoint = position;
 			return cache_flush_ssds(c);

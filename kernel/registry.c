@@ -489,7 +489,7 @@ struct cache *cache_create(const struct larder_cache_sb *sb, const struct larder
 	c->disk = disk;
 	c->devt = disk_devt(disk);
 	c->state = CACHE_LOADED;
-	c->captured_segment = LARDER_NO_SEGMENT;
+	c->captured_segment = c->chunk_failed = LARDER_NO_SEGMENT;
 	c->stopping = true;		/* until cache_run(): a start is alone with its log, segments and index */
 	cache_init_locks(c);
 	cache_init_works(c);

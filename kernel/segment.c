@@ -89,6 +89,8 @@ static void segment_requeue(struct cache *c, struct segment *seg, u8 state)
 		c->nr_sealed[seg->stream]--;
 	if (seg->state == SEGMENT_FREE)
 		segment_device(c, seg - c->segments)->nr_free--;
+	if (seg->state == SEGMENT_LOST)
+		segment_device(c, seg - c->segments)->nr_lost--;
 	c->nr_state[seg->state]--;
 	if (segment_queue(c, seg))
 		list_del_init(&seg->list);
@@ -98,6 +100,8 @@ static void segment_requeue(struct cache *c, struct segment *seg, u8 state)
 		c->nr_sealed[seg->stream]++;
 	if (state == SEGMENT_FREE)
 		segment_device(c, seg - c->segments)->nr_free++;
+	if (state == SEGMENT_LOST)
+		segment_device(c, seg - c->segments)->nr_lost++;
 	if (state == SEGMENT_WAITING)
 		seg->known_to = 0;
 	queue = segment_queue(c, seg);
@@ -127,7 +131,8 @@ static void segment_unlink(struct cache *c, u32 segment)
 /* segments_lock held.  All copies of a segment become free together. */
 static void segment_move(struct cache *c, struct segment *seg, u8 state)
 {
-	bool empties = state == SEGMENT_FREE && seg->state != SEGMENT_CHECKPOINT && seg->state != SEGMENT_OPENING;
+	/* what a start empties is unmapped by the log it has replayed: a record of ours would come before our epoch is named */
+	bool empties = c->started && state == SEGMENT_FREE && seg->state != SEGMENT_CHECKPOINT && seg->state != SEGMENT_OPENING;
 	u64 emptied = READ_ONCE(c->log.next_sequence);
 	struct segment *other;
 
@@ -159,6 +164,19 @@ void segment_free_lost(struct cache *c, u32 segment)
 		segment_move(c, &c->segments[copy[i]], SEGMENT_FREE);
 	}
 	segment_move(c, &c->segments[segment], SEGMENT_FREE);
+}
+
+u32 segment_pass_over(struct cache *c, u32 segment)
+{
+	unsigned long flags;
+	u32 other;
+
+	spin_lock_irqsave(&c->segments_lock, flags);
+	other = c->segments[segment].mirror;
+	segment_unlink(c, segment);
+	segment_become_lost(c, segment);
+	spin_unlock_irqrestore(&c->segments_lock, flags);
+	return other;
 }
 
 void segment_set_state(struct cache *c, u32 segment, u8 state)
@@ -1098,22 +1116,78 @@ int segments_open_initial(struct cache *c)
 	return c->log.stream[LARDER_STREAM_WRITE].opened.count < 2 ? -ENOSPC : 0;
 }
 
-static void segment_discard(struct cache *c, u32 segment)
+struct discard {
+	struct cache *cache;
+	struct cache_device *device;
+	struct completion done;
+	blk_status_t status;
+	bool suspected;
+};
+
+/* Interrupt context. */
+static void discard_end(struct bio *bio)
 {
+	struct discard *d = bio->bi_private;
+
+	d->status = bio->bi_status;
+	d->suspected = d->status && doubt_may_be_reset(d->cache, d->device, d->status);
+	if (d->suspected)
+		doubt_suspect(d->cache, d->device);
+	complete(&d->done);
+}
+
+static blk_status_t discard_send(struct discard *d, u32 segment)
+{
+	struct cache *c = d->cache;
 	sector_t where;
-	struct cache_device *d;
 	struct bio *bio;
 
-	d = copy_sector_device(c, slot_sector(c, segment, 0), &where);
-	if (READ_ONCE(d->failed) || !bdev_max_discard_sectors(d->bdev))
-		return;
-	cache_count(c, reclaim_discards, 1);
 	/* not of the bios of blkdev_issue_discard(), which may all be waiting for this segment (rule 12) */
-	bio = bio_alloc_bioset(d->bdev, 0, REQ_OP_DISCARD, GFP_NOIO, &c->bios);
+	copy_sector_device(c, slot_sector(c, segment, 0), &where);
+	bio = bio_alloc_bioset(d->device->bdev, 0, REQ_OP_DISCARD, GFP_NOIO, &c->bios);
 	bio->bi_iter.bi_sector = where;
 	bio->bi_iter.bi_size = c->segment_sectors << SECTOR_SHIFT;
-	submit_bio_wait(bio);
+	bio->bi_private = d;
+	bio->bi_end_io = discard_end;
+	init_completion(&d->done);
+	submit_bio(bio);
+	wait_for_completion_io(&d->done);
 	bio_put(bio);
+	return d->status;
+}
+
+/*
+ * It has failed, maybe in a reset that nothing else met: as of any write (super.c:device_write()), if it is taken now.  One that
+ * refuses again, and is flushed, does not take discards.
+ */
+static void discard_failed(struct discard *d, u32 segment)
+{
+	struct discard again = { .cache = d->cache, .device = d->device };
+	bool reset = false;
+
+	if (d->suspected && !READ_ONCE(d->device->failed))
+		reset = !discard_send(&again, segment);
+	if (!reset && !xchg(&d->device->refuses_discards, true))
+		DMWARN("%pg: a discard failed: none is sent to it any more until the next start", d->device->bdev);
+	if (d->suspected && !reset && !READ_ONCE(d->device->failed))
+		flusher_sync(&d->device->flusher, true);
+	if (reset)
+		set_metadata_failed(d->cache, d->device);	/* one that can be spared leaves */
+	if (again.suspected)
+		doubt_suspect_end(d->cache, d->device, false);
+	if (d->suspected)
+		doubt_suspect_end(d->cache, d->device, reset && !READ_ONCE(d->device->failed));
+}
+
+static void segment_discard(struct cache *c, u32 segment)
+{
+	struct discard d = { .cache = c, .device = segment_device(c, segment) };
+
+	if (READ_ONCE(d.device->failed) || READ_ONCE(d.device->refuses_discards) || !bdev_max_discard_sectors(d.device->bdev))
+		return;
+	cache_count(c, reclaim_discards, 1);
+	if (discard_send(&d, segment))
+		discard_failed(&d, segment);
 }
 
 /*

@@ -675,7 +675,8 @@ static int table_read_device(struct block_device *bdev, const struct larder_cach
 	return chosen;
 }
 
-bool super_has_table(struct block_device *bdev)
+/* Or what was to be one: a power cut may have come in the middle of it. */
+static bool has_begun_table(struct block_device *bdev)
 {
 	struct larder_table_head *head = kzalloc(LARDER_SB_SIZE, GFP_NOIO);
 	bool any = false, b;
@@ -688,6 +689,17 @@ bool super_has_table(struct block_device *bdev)
 	}
 	kfree(head);
 	return any;
+}
+
+bool super_has_table(struct block_device *bdev, const struct larder_cache_sb *sb)
+{
+	struct larder_table *t = has_begun_table(bdev) ? kvzalloc(sizeof(*t), GFP_NOIO) : NULL;
+	bool has = false, in_b;
+
+	if (t)
+		has = !super_read_table(bdev, sb, t, &in_b);
+	kvfree(t);
+	return has;
 }
 
 /* Of one SSD, whose superblock is sb, into a buffer of LARDER_TABLE_SIZE. */
@@ -709,8 +721,7 @@ int super_read_table(struct block_device *bdev, const struct larder_cache_sb *sb
 	return min(chosen, 0);
 }
 
-/* Is a a newer table than b, of the set, or, in the same set, of its volumes? */
-static bool table_newer(const struct larder_table *a, const struct larder_table *b)
+bool table_newer(const struct larder_table *a, const struct larder_table *b)
 {
 	u64 set_a = le64_to_cpu(a->head.set_generation), set_b = le64_to_cpu(b->head.set_generation);
 
@@ -755,6 +766,25 @@ static int tables_apart(struct cache *c, const u64 *generation)
 	return 0;
 }
 
+/*
+ * Does an SSD whose table cannot be read know a newer set than the newest of those that can?  Its table was written before its
+ * superblock said so: without it the others would go on as a set that has been left.
+ */
+static int tables_unread(const struct cache *c, const struct larder_table *newest, const u64 *generation)
+{
+	u32 i;
+
+	for (i = 0; i < c->nr_devices; i++) {
+		if (c->dev[i].failed || generation[i] ||
+		    le64_to_cpu(c->dev[i].sb->set_generation) >> 32 <= le64_to_cpu(newest->head.set_generation) >> 32)
+			continue;
+		DMERR("%pg: SSD %u of cache %pUb: its table cannot be read, and it is of a newer set than the others: %s",
+		      c->dev[i].bdev, i, c->uuid, "try again, or give '-' in the place of those that left");
+		return -EIO;
+	}
+	return 0;
+}
+
 static u32 table_members(const struct larder_table *t)
 {
 	u32 members = 0, i;
@@ -781,6 +811,8 @@ int cache_table_read(struct cache *c)
 		if (c->dev[i].failed)
 			continue;
 		err = super_read_table(c->dev[i].bdev, c->dev[i].sb, t, &in_b);
+		if (err == -ENOMEM)
+			goto out;
 		if (err)
 			continue;
 		generation[i] = le64_to_cpu(t->head.set_generation);
@@ -791,7 +823,7 @@ int cache_table_read(struct cache *c)
 		any = true;
 	}
 	if (any)
-		err = tables_apart(c, generation);
+		err = tables_apart(c, generation) ?: tables_unread(c, best, generation);
 	if (!err) {
 		swap(c->table, best);
 		c->table_generation = larder_table_shape(c->table);
@@ -818,6 +850,7 @@ int cache_table_read(struct cache *c)
 	for (i = 0; i < c->nr_devices && !err; i++)
 		if (!c->dev[i].failed)
 			c->table_generation = max(c->table_generation, le64_to_cpu(c->dev[i].sb->table_generation));
+out:
 	kvfree(best);
 	kvfree(t);
 	return err;

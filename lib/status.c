@@ -46,7 +46,7 @@ const struct field cache_status_fields[] = {
 	{ "segments_checkpoint", VALUE_NUMBER, "#Ckpt", "segments: of checkpoints" },
 	{ "segments_waiting", VALUE_NUMBER, "#Wait", "segments: empty, but a replay may need them" },
 	{ "segments_mirror", VALUE_NUMBER, "#Mirror", "segments: second copies" },
-	{ "segments_lost", VALUE_NUMBER, "#Lost", "segments: on an SSD that has failed" },
+	{ "segments_lost", VALUE_NUMBER, "#Lost", "segments: on an SSD that has failed, or a place that takes no checkpoint" },
 	{ "volumes", VALUE_NUMBER, "#Vol", "volumes attached" },
 	{ "live_sectors", VALUE_SECTORS, "Live", "cached data" },
 	{ "dirty_sectors", VALUE_SECTORS, "Dirty", "cached data newer than its backing" },

@@ -678,6 +678,7 @@ def test_loop_device_holds_its_disk(disks):
     """A filesystem behind a superblock may be mounted so; the kernel makes no holder of it."""
     _, hdd = disks
     larder("volume", "create", "data", "--backing", hdd)
+    command.run("modprobe", "loop")
     loop = command.output("losetup", "--find", "--show", "--offset", 1 << 20, hdd).strip()
     try:
         refused(BUSY, ["super", "wipe", hdd, "--yes"], hdd, f"held by {loop}")

@@ -272,6 +272,28 @@ def test_cut_off_flag_is_in_one_copy(stack, kernel_log, newer):
     stack.stop()
 
 
+def test_flag_that_was_lost(stack, kernel_log):
+    """Rule 11: the disk has not got the superblock that says so, which it had acknowledged; it is said again before anything else."""
+    older = {sector: stack.hdd.read(sector, 8) for sector in (MAIN, COPY)}
+    stack.volume.set(writeback="off")
+    stack.volume.write(1000, A)
+    stack.volume.flush()
+    stack.stop()
+    for sector, data in older.items():
+        assert superblock(stack.hdd, sector)["may_be_dirty"]
+        stack.hdd.write(sector, data)
+        assert not superblock(stack.hdd, sector)["may_be_dirty"]
+    stack.hdd.flush()
+    stack.options["writeback"] = "off"
+    stack.start()
+    assert stack.volume.read(1000, 64) == A
+    stack.stop()
+    assert all(superblock(stack.hdd, sector)["may_be_dirty"] for sector in older)
+    refused(kernel_log, stack.hdd, None, f"may have dirty data in cache {UUID}")
+    stack.start()
+    stack.stop()
+
+
 @pytest.mark.parametrize("newer", [MAIN, COPY])
 def test_newer_copy_stays_until_both_are(stack, kernel_log, newer):
     """Of a superblock whose two copies differ the older one is written over first: cut off in that, the newer one counts."""

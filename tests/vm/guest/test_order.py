@@ -20,17 +20,17 @@ REGION = 1 << 17  # sectors that have a mark together
 HELD = 2000  # ms: long enough to do something meanwhile; what is judged is the order
 
 
-def make(make_disk, hdd_mb: int = 64, disk: dict | None = None, **options: object) -> Stack:
+def make(make_disk, hdd_mb: int = 64, disk: dict | None = None, ssd_discard: str = "none", **options: object) -> Stack:
     """Small segments; nothing is written back, or checkpointed, but what the test does; the backing has discards."""
-    ssd = make_disk("ssd0", model="null", mb=32, wce=1, fua=1)
+    ssd = make_disk("ssd0", model="null", mb=32, wce=1, fua=1, discard=ssd_discard)
     hdd = make_disk("hdd0", model="null", mb=hdd_mb, wce=1, discard="zero", **(disk or {}))
     options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50} | options
     return Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
 
 
-def make_written(make_disk) -> Stack:
+def make_written(make_disk, **options: object) -> Stack:
     """The first block is A, and durable."""
-    stack = make(make_disk)
+    stack = make(make_disk, **options)
     stack.volume.write(0, A)
     stack.volume.flush()
     return stack
@@ -453,11 +453,11 @@ def test_ssd_that_drops_is_not_written_back(make_disk, kernel_log):
     stack.stop()
 
 
-@pytest.mark.parametrize("what", ["superblock", "clean copies", "summary", "chunk", "append", "append of what was answered"])
+@pytest.mark.parametrize("what", ["superblock", "clean copies", "summary", "chunk", "append", "append of what was answered", "discard"])
 def test_ssd_is_reset_in_another_write(make_disk, trace, kernel_log, what):
     """What it had not secured is gone as by a flush that fails, and nothing else tells: a user's flush does, once."""
     kernel_log.expect(f"{SSD_NOISE}|cannot write|clean copies could not be written")
-    stack = make_written(make_disk)
+    stack = make_written(make_disk, ssd_discard="zero", cache_discard="on" if what == "discard" else "off")
     copies = segment_of_copies(stack, trace)
     if what == "summary":
         leave_a_summary(stack)
@@ -467,6 +467,12 @@ def test_ssd_is_reset_in_another_write(make_disk, trace, kernel_log, what):
         ssd_flush_drops(stack)
         with pytest.raises(command.CommandError, match="EIO"):
             stack.cache.message("stack", "-")
+    elif what == "discard":  # of segments that are opened: a flush goes before, then they come one by one, beside what is written
+        stack.ssd.fail(op="discard", status="reset", skip=2, count=1)
+        for i in range(2000):
+            stack.volume.write(40960 + BLOCK * (i % 1000), C)
+            if stack.ssd.faults()[0]["hits"]:
+                break
     elif what == "clean copies":
         stack.ssd.fail(op="write", **copies, status="reset", count=1)
         stack.volume.read(32768, BLOCK)
@@ -616,6 +622,73 @@ def test_place_of_a_superblock_is_bad(make_disk, kernel_log, status):
     cut(stack)
     assert [stack.volume.read(s, BLOCK) for s in (0, 8192, 16384)] == [A, B, C]
     stack.stop()
+
+
+def test_superblock_that_is_never_written(make_disk, kernel_log):
+    """No checkpoint can be named any more: before the log is full the SSD is left, with all that it has."""
+    kernel_log.expect(f"{SSD_NOISE}|cannot write the superblock|has failed|leaves")
+    stack = make_written(make_disk)
+    stack.ssd.fail(op="write", from_=8, to=16, status="medium")
+    write_record(stack, 8192, B)
+    while stack.cache.status()["state"] == "running":
+        with contextlib.suppress(command.CommandError):
+            stack.cache.message("checkpoint")
+        time.sleep(0.5)
+    wait_for(lambda: stack.volume.status()["state"] == "passing", 60, "the volume to leave")
+    stack.volume.write(16384, C)
+    stack.volume.flush()
+    assert [stack.volume.read(s, BLOCK) for s in (0, 8192, 16384)] == [A, B, C]
+    simdisk.power_cut(stack.hdd, mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    assert [stack.hdd.read(DATA_SECTOR + s, BLOCK) for s in (0, 8192, 16384)] == [A, B, C]
+
+
+LATE = HELD + 1000  # ms: an append is not tried again behind that
+
+
+def attempt(call: Callable, *arguments: object) -> None:
+    """It may fail."""
+    with contextlib.suppress(OSError):
+        call(*arguments)
+
+
+def test_what_a_failed_cache_has_dropped_is_not_read(make_disk, kernel_log):
+    """Rule 2: the SSD was reset, which one append met, too late to be tried again: nobody was in doubt before the cache has failed."""
+    kernel_log.expect(f"{SSD_NOISE}|has failed|leaves|cannot be|out of time|alone")
+    stack = make_written(make_disk)
+    write_record(stack, 8192, B)  # and not flushed
+    stack.hdd.fail(op="write", status="ok", delay_ms=5 * HELD, count=1)  # it is not written back soon
+    stack.ssd.fail(op="write", status="reset", delay_ms=LATE, count=1)
+    with Beside(attempt, stack.volume.write, 16384, C):
+        wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
+        found = []
+        attempt(lambda: found.append(stack.volume.read(8192, BLOCK)))
+        assert found in ([], [B])
+    stack.stop()
+
+
+def test_flush_as_the_cache_fails(make_disk, trace, kernel_log):
+    """Rule 2: it was sent to an SSD that is left meanwhile: it is answered when the backing has what it is for."""
+    kernel_log.expect(f"{SSD_NOISE}|has failed|leaves|cannot be|out of time|alone")
+    stack = make_written(make_disk)
+    write_record(stack, 8192, B)
+    hold(trace, stack.ssd, "flush", 3 * HELD)
+    write = Beside(attempt, stack.volume.write, 16384, C)
+    with Beside(stack.volume.flush) as flush:
+        wait_held(trace, stack.ssd, "flush")
+        stack.hdd.fail(op="write", status="ok", delay_ms=5 * HELD, count=1)
+        stack.ssd.fail(op="write", status="ioerr")
+        write.thread.start()
+        wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
+        assert not ended(trace, stack.ssd, "flush"), "too early: it says nothing"
+        flush.thread.join()
+        assert stack.volume.status()["state"] == "passing", "answered before the volume had left"
+    write.thread.join()
+    simdisk.power_cut(stack.hdd, mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    assert [stack.hdd.read(DATA_SECTOR + s, BLOCK) for s in (0, 8192)] == [A, B]
 
 
 def test_ssd_takes_nothing_more_as_copies_come(make_disk, kernel_log):

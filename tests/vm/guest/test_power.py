@@ -189,6 +189,52 @@ def test_checkpoint_that_is_not_written(make_disk, kernel_log):
     stack.stop()
 
 
+def test_place_takes_no_checkpoint(make_disk, kernel_log):
+    """Each comes to it first: it is passed over, also by starts, which find it anew; other places are used."""
+    kernel_log.expect("I/O error|critical .* error|no checkpoint could be taken")
+    stack = small_stack(make_disk, segment="512k")
+    first, size, number = segment_layout(stack.ssd)
+    content: dict[int, bytes] = {}
+
+    def write(salt: int) -> None:
+        for i in range(24):
+            sector = 64 * (24 * salt + i)
+            content[sector] = bytes([32 * salt + i + 1]) * 4096
+            stack.volume.write(sector, content[sector])
+        stack.volume.flush()
+        stack.cache.message("commit")
+
+    def fails() -> bool:
+        try:
+            stack.cache.message("checkpoint")
+        except command.CommandError:
+            return True
+        return False
+
+    write(0)
+    with simdisk.Trace() as trace:
+        stack.ssd.fail(op="write", status="medium", from_=first, to=first + size * number, count=1)
+        assert fails()
+        bad = next(c.sector for c in trace.commands(stack.ssd, "write") if c.sector >= first)
+    stack.ssd.heal()
+    bad -= (bad - first) % size
+    stack.ssd.fail(op="write", status="medium", from_=bad, to=bad + size)
+    tries = [fails() for _ in range(3)]
+    assert tries[0] and not tries[-1], tries
+    assert stack.cache.status()["segments_lost"] == 1 and kernel_log.matching("takes no checkpoint")
+    for salt in range(1, 3):
+        write(salt)
+        assert not fails()
+    for _ in range(2):
+        simdisk.power_cut(mode="lose")
+        stack.stop()
+        simdisk.power_up()
+        stack.start()
+        assert not [s for s, data in content.items() if stack.volume.read(s, 8) != data]
+        assert not fails() or not fails() or not fails()
+    stack.stop()
+
+
 def start_is_cut(stack: Stack, after: int) -> list[simdisk.Command]:
     """At that write of the SSDs.  What was written, the one that the power cut has lost included."""
     ssds = stack.ssd if isinstance(stack.ssd, list) else [stack.ssd]

@@ -646,9 +646,9 @@ def test_volumes_beyond_memory(used, kernel_log):
 
 # Fields that say nothing which could be checked, or whose other value is right too.
 # A checkpoint that does not fit gives way to the older one.  Ancestors are compared with those of other SSDs of the set alone.
-# A table may know fewer segments of its SSD than that has.
+# A table may know fewer segments of its SSD than that has.  That the backing has noted more is what `stale accept` is for.
 FREE = re.compile(
-    r"reserved|label|stack|created|head\.(flags|generation|compat)$|generation$|incarnation$|^mode$|nr_volumes$|role$|"
+    r"reserved|label|stack|created|head\.(flags|generation|compat)$|generation$|incarnation$|^noted$|^mode$|nr_volumes$|role$|"
     r"^checkpoint\[|^epochs\[0\]\.(segment|secret|first_sequence)|^epochs\[1\]|^volumes\[|^devices\[1\]|^ancestors|"
     r"^devices\[0\]\.nr_segments$"
 )
