@@ -293,6 +293,7 @@ static bool take_member(struct fact_member *fact, const struct members *members,
 	if (signature_of_others(&device, &member->sb, &others)) {
 		fact->foreign = must_allocate(strdup(others.type));
 		fact->wipefs = must_allocate(strdup(others.wipefs));
+		fact->below = others.behind;
 	}
 	if (member->block && device_usage(member->number, usage, sizeof(usage)))
 		fact->used = must_allocate(strdup(usage));
@@ -310,6 +311,23 @@ static bool take_member(struct fact_member *fact, const struct members *members,
 	return true;
 }
 
+/* Two that have one superblock: are they one disk? */
+static void take_disk(struct fact_member *fact, const struct members *members, const struct member *member)
+{
+	char *directory, *disk;
+
+	for (size_t i = 0; member->block && !fact->disk && i < members->number; i++) {
+		if (members->member[i] == member || memcmp(members->member[i]->sb.head.uuid, member->sb.head.uuid, 16))
+			continue;
+		directory = disk_directory("", member->path, true, member->number);
+		disk = disk_identity(directory);
+		if (disk)
+			text_clean(disk);
+		fact->disk = disk;
+		free(directory);
+	}
+}
+
 static void take_members(struct look *look)
 {
 	struct facts *facts = &look->facts;
@@ -322,6 +340,7 @@ static void take_members(struct look *look)
 		if (!take_member(fact, &look->members, look->members.member[i]))
 			continue;
 		fact->appeared = appeared(udev, look->members.member[i]->block ? look->members.member[i]->number : 0, facts->now);
+		take_disk(fact, &look->members, look->members.member[i]);
 		facts->nr_members++;
 	}
 	udev_unref(udev);
@@ -580,6 +599,7 @@ void facts_free(struct look *look)
 		free((void *)look->facts.member[i].table);
 		free((void *)look->facts.member[i].foreign);
 		free((void *)look->facts.member[i].wipefs);
+		free((void *)look->facts.member[i].disk);
 		free((void *)look->facts.member[i].used);
 		free((void *)look->facts.member[i].held);
 		free((void *)look->facts.member[i].class);

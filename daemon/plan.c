@@ -172,31 +172,56 @@ static bool wait_on(const struct facts *facts, struct plan *plan, uint64_t since
 
 /* ------------------------------------------------------------------ what holds of a member, whatever it is for */
 
+static void refuse_below(struct plan *plan, const struct fact_member *m, const uint8_t uuid[16])
+{
+	refuse(plan, uuid, false,
+	       "%s: carries a signature %s behind the member: it is the leg, or disk, below what carries that, and left; bring that up (drbdadm up, mdadm --assemble), the member is found there",
+	       m->path, m->foreign);
+	plan->refusal[plan->nr_refusals - 1].below = true;
+}
+
+/* Of two of which neither is used; first: the superblock is told of from here.  Nothing is named that erases the only one that there is. */
+static void refuse_copy(struct plan *plan, const struct fact_member *m, const struct fact_member *copy, const uint8_t uuid[16], bool first)
+{
+	if (copy->below)
+		refuse(plan, uuid, false,
+		       "%s: uuid: %s has it too, a leg, or disk, below what carries the member, by its signature %s behind that: neither is used; let that have it (drbdadm, mdadm), or detach it",
+		       m->path, copy->path, copy->foreign);
+	else if (first && m->disk && copy->disk && !strcmp(m->disk, copy->disk))
+		refuse(plan, uuid, false,
+		       "%s: uuid: %s has it too: the same disk by two paths (%s): neither is used; start multipathd, there is nothing to erase",
+		       m->path, copy->path, m->disk);
+	else if (first)
+		refuse(plan, uuid, false,
+		       "%s: uuid: %s has it too (a copy, or the same disk by two paths?): neither is used; of two paths: start multipathd; of a copy: detach it, or remove the superblock of the copy, and of that alone: larder super wipe COPY",
+		       m->path, copy->path);
+}
+
 /* Owned by somebody else, or one of two that nobody can tell apart. */
 static bool unfit(const struct facts *facts, struct plan *plan, const struct fact_member *m, const uint8_t uuid[16])
 {
 	const struct fact_member *copy = copy_of(facts, m);
 	char *half = m->older ? plan_other_half(facts, m->uuid) : NULL;
 
-	if (copy && strcmp(m->path, copy->path) < 0)
-		refuse(plan, uuid, false,
-		       "%s: uuid: %s has it too (a copy, or the same disk by two paths?): neither is used; detach one, or remove its superblock: larder super wipe DEVICE",
-		       m->path, copy->path);
-	else if (!copy && m->foreign)
+	if (m->below)
+		refuse_below(plan, m, uuid);
+	else if (copy)
+		refuse_copy(plan, m, copy, uuid, strcmp(m->path, copy->path) < 0);
+	else if (m->foreign)
 		refuse(plan, uuid, false,
 		       "%s: carries a signature %s as well: left to that; if it is larder's, wipefs %s %s, then larder assemble; if not, larder super wipe %s",
 		       m->path, m->foreign, m->wipefs, m->path, m->path);
-	else if (!copy && m->copy_only && m->kind == LARDER_KIND_SPARE)
+	else if (m->copy_only && m->kind == LARDER_KIND_SPARE)
 		refuse(plan, uuid, false,
 		       "%s: superblock: overwritten, only its copy is left: no spare any more; if nobody else has it now: larder super wipe %s, and make it one again",
 		       m->path, m->path);
-	else if (!copy && m->copy_only)
+	else if (m->copy_only)
 		refuse(plan, uuid, false,
 		       "%s: superblock: overwritten, only its copy is left: is it somebody else's now? if it is larder's: larder %s start %s; if not, larder super wipe %s",
 		       m->path, m->kind == LARDER_KIND_CACHE ? "cache" : "volume", m->path, m->path);
-	else if (!copy && m->used)
+	else if (m->used)
 		refuse(plan, uuid, false, "%s: in use: %s; release it first", m->path, m->used);
-	else if (!copy && m->held)
+	else if (m->held)
 		refuse(plan, uuid, false, "%s: %s%s", m->path, m->held, half ? half : "");
 	free(half);
 	return copy || m->foreign || m->copy_only || m->used || m->held;

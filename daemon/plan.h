@@ -55,6 +55,8 @@ struct fact_member {
 	char label[LARDER_LABEL_SIZE + 1];
 	const char *foreign; /* another owner's signature: "linux_raid_member", "swap", "dos"; or NULL */
 	const char *wipefs; /* of that: words for wipefs that erase it, and nothing of ours */
+	bool below; /* of that: it lies behind the member alone: this is the leg, or the disk, below what carries the member */
+	const char *disk; /* which disk it is, and where on it, by what that says; NULL: it does not say, or nobody else here has this superblock */
 	bool copy_only; /* where its superblock was there is something else: found by the copy alone */
 	bool read_only; /* of an SSD: it counts as missing; who has a volume on such a device is held */
 	const char *used; /* "mounted on /x", by somebody who is not us; or NULL */
@@ -171,6 +173,7 @@ struct refusal {
 	uint8_t uuid[16];
 	bool waiting; /* time may resolve it */
 	bool write_hole; /* it is that, and somebody has to decide */
+	bool below; /* nothing is wrong with it: what lies upon it is the member */
 	char *text;
 };
 

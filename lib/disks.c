@@ -3,6 +3,7 @@
  * From a device down to its disks, by the links of sysfs.
  */
 #include <dirent.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +59,16 @@ uint64_t disk_sequence(dev_t number)
 		sysfs_number(disk, "diskseq", &sequence);
 	free(directory);
 	return sequence;
+}
+
+char *disk_identity(const char *directory)
+{
+	char disk[PATH_MAX], wwid[256];
+	uint64_t start;
+
+	if (!sysfs_disk(directory, disk) || (!sysfs_text(disk, "wwid", wwid, sizeof(wwid)) && !sysfs_text(disk, "device/wwid", wwid, sizeof(wwid))) || !*wwid)
+		return NULL;
+	return sysfs_number(directory, "start", &start) ? must_print("%s from sector %" PRIu64 " on", wwid, start) : must_print("%s", wwid);
 }
 
 static void add(struct disks *disks, const char *directory, bool cache)

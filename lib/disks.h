@@ -32,6 +32,12 @@ void disks_free(struct disks *disks);
 /* The kernel gives each disk that comes a number of its own, also behind one that had its name; of a partition its disk's.  0: it does not say. */
 uint64_t disk_sequence(dev_t number);
 
+/*
+ * Which disk the device with that directory is, by what the disk says of itself (SCSI, NVMe), and where on it a partition begins: two paths to one disk have
+ * the same.  NULL: it does not say.  The caller frees it.
+ */
+char *disk_identity(const char *directory);
+
 /* A file below a directory of sysfs: its first line; a number.  False: there is none. */
 bool sysfs_text(const char *directory, const char *name, char *text, size_t size);
 bool sysfs_number(const char *directory, const char *name, uint64_t *value);

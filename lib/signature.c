@@ -7,6 +7,7 @@
  * counts by its backup alone.  Some things have several signatures (ZFS, GPT): each round of libblkid finds the next one.
  */
 #include <blkid/blkid.h>
+#include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <linux/fs.h>
@@ -210,18 +211,31 @@ char *signatures_line(const struct signatures *found, unsigned places)
 	return line;
 }
 
-bool signature_besides(const struct device *device, const struct contents *ours, const char *mine, struct signature_others *others)
+bool signature_is_behind(const union superblock *sb, const struct signature *signature)
+{
+	return signature->offset >= le64toh(sb->head.device_sectors) << LARDER_SECTOR_SHIFT;
+}
+
+/* sb: with it those behind its device come last, and are called so; or NULL. */
+static bool besides(const struct device *device, const struct contents *ours, const union superblock *sb, const char *mine, struct signature_others *others)
 {
 	struct signatures found = { 0 };
 	blkid_probe probe = new_probe(device);
 	const struct signature *first = NULL;
 	bool among_data = false;
 
+	others->behind = false;
 	if (probe)
 		probe_all(probe, device, ours, false, &found);
-	for (size_t i = 0; !first && i < found.number; i++)
-		if (found.signature[i].place == SIGNATURE_OUTSIDE && strcmp(found.signature[i].type, mine))
-			first = &found.signature[i];
+	for (size_t i = 0; i < found.number; i++) {
+		const struct signature *s = &found.signature[i];
+		bool behind = sb && signature_is_behind(sb, s);
+
+		if (s->place != SIGNATURE_OUTSIDE || !strcmp(s->type, mine) || (first && (behind || !others->behind)))
+			continue;
+		first = s;
+		others->behind = behind;
+	}
 	for (size_t i = 0; first && i < found.number; i++)
 		among_data |= found.signature[i].place != SIGNATURE_OUTSIDE && !strcmp(found.signature[i].type, first->type);
 	if (first) {
@@ -237,13 +251,18 @@ bool signature_besides(const struct device *device, const struct contents *ours,
 	return first;
 }
 
+bool signature_besides(const struct device *device, const struct contents *ours, const char *mine, struct signature_others *others)
+{
+	return besides(device, ours, NULL, mine, others);
+}
+
 bool signature_of_others(const struct device *device, const union superblock *sb, struct signature_others *others)
 {
 	struct contents ours;
 
 	if (sb)
 		superblock_contents(sb, &ours);
-	return signature_besides(device, sb ? &ours : NULL, "larder_member", others);
+	return besides(device, sb ? &ours : NULL, sb, "larder_member", others);
 }
 
 bool signature_is_data(const struct device *device, const union superblock *sb, const char *type)

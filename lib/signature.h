@@ -39,10 +39,16 @@ int signatures_find(const struct device *device, const struct contents *ours, st
 void signatures_free(struct signatures *found);
 /* Those in these places (bit by bit) as one line, "" for none; the caller frees it. */
 char *signatures_line(const struct signatures *found, unsigned places);
+/*
+ * Does it lie behind the device that the superblock was made on?  Then this device is longer, and carries that one: the leg of a mirror by md 1.0, the disk
+ * below DRBD with internal metadata.  Both superblock and signature are in use, and what erases either destroys a replica.
+ */
+bool signature_is_behind(const union superblock *sb, const struct signature *signature);
 
 struct signature_others {
 	char type[32];
 	char wipefs[64]; /* words for wipefs, before the device, that erase it, and nothing among the data */
+	bool behind; /* as by signature_is_behind(), and no other */
 };
 
 /*

@@ -233,8 +233,27 @@ def test_signature_behind_a_member_is_its_owners(larder, stack, kind, which):
     os.truncate(stack[which], stack[which].stat().st_size + MIB)
     write(stack[which])
     run = dry(larder, code=UNSAFE)
-    one_line(run, stack[which], f"carries a signature {type_} as well", f"wipefs --types {type_} --all {stack[which]}")
+    one_line(run, stack[which], f"carries a signature {type_} behind the member", "drbdadm", "mdadm")
+    assert "wipe" not in run.stderr
     assert names(run) == (["larder-cache-fast"] if which == 2 else [])
+    # before the data as well: that is somebody else's now, and comes first
+    signatures.lvm(stack[which])
+    run = dry(larder, code=UNSAFE)
+    one_line(run, stack[which], "carries a signature LVM2_member as well", f"wipefs --types LVM2_member --all {stack[which]}")
+
+
+@pytest.mark.parametrize("kind", signatures.TAIL_ALONE)
+def test_legs_of_a_mirror_that_does_not_run(larder, stack, kind):
+    """Both have the superblock, and each a signature behind it: nothing is named that destroys either."""
+    hdd, clone = stack[2], larder.image("clone", 0)
+    shutil.copy(hdd, clone)
+    for leg in (hdd, clone):
+        os.truncate(leg, leg.stat().st_size + MIB)
+        signatures.TAIL_ALONE[kind][1](leg)
+    run = dry(larder, code=UNSAFE)
+    for leg in (hdd, clone):
+        assert f"{leg}: carries a signature" in run.stderr
+    assert "wipe" not in run.stderr and names(run) == ["larder-cache-fast"]
 
 
 @pytest.mark.parametrize("which", [0, 2])

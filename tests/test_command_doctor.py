@@ -137,6 +137,19 @@ def test_signature(system, kind):
 
 
 @pytest.mark.parametrize("kind", TAIL_ALONE)
+@pytest.mark.parametrize("which", ["ssd", "hdd"])
+def test_signature_behind_the_member(system, kind, which):
+    """A leg of a mirror that does not run, the disk of a Secondary of DRBD: no fault, and neither of both is to be erased."""
+    type_, make = TAIL_ALONE[kind]
+    device = getattr(system, which)
+    os.truncate(device, device.stat().st_size + MIB)
+    make(device)
+    uuid = UUID(bytes=field(device, CACHE if which == "ssd" else VOLUME, "uuid"))
+    system.only("advice", "signature", device, f" {type_}: ", str(uuid), "drbdadm", "mdadm")
+    assert "wipe" not in system.examine(code=ADVICE)
+
+
+@pytest.mark.parametrize("kind", TAIL_ALONE)
 def test_signature_behind_the_data(system, kind):
     """In what is reserved at the end of a volume's disk: told of, as others look there; what is named to erase it takes no data."""
     type_, make = TAIL_ALONE[kind]

@@ -155,7 +155,12 @@ static void examine_signatures(struct findings *f, const struct device *device, 
 		const struct signature *s = &found.signature[i];
 		char uuid[UUID_TEXT];
 
-		if (s->place == SIGNATURE_OUTSIDE && strcmp(s->type, "larder_member"))
+		if (s->place == SIGNATURE_OUTSIDE && strcmp(s->type, "larder_member") && stand && signature_is_behind(sb, s))
+			finding(f, FINDING_ADVICE, "signature", device->path,
+				"it is longer than the device that larder (%s, UUID %s) has signed, and behind that there is %s: it is the disk, or leg, below what "
+				"carries the member, and not started; bring that up (drbdadm up, mdadm --assemble), the member is found there; erase neither of both",
+				kind_text(le32toh(sb->head.kind)), uuid_text(sb->head.uuid, uuid), s->text);
+		else if (s->place == SIGNATURE_OUTSIDE && strcmp(s->type, "larder_member"))
 			finding(f, FINDING_WRONG, "signature", device->path,
 				"two have signed it, and it is not started: larder (%s, UUID %s) and %s; if it is larder's: wipefs --offset %" PRIu64
 				" %s, while it is stopped; if it is the other's, it is no member any more: larder super wipe %s",

@@ -24,7 +24,7 @@ int examine_assembly(struct findings *f)
 	look.facts.wait = 0; /* and what is missing stays missing */
 	plan_make(&look.facts, &plan);
 	for (size_t i = 0; i < plan.nr_refusals; i++)
-		finding(f, FINDING_WRONG, "assembly", "larder assemble", "%s", plan.refusal[i].text);
+		finding(f, plan.refusal[i].below ? FINDING_ADVICE : FINDING_WRONG, "assembly", "larder assemble", "%s", plan.refusal[i].text);
 	for (size_t i = 0; i < plan.nr_steps; i++)
 		if (plan.step[i].degraded)
 			finding(f, FINDING_ADVICE, "assembly", plan.step[i].name,

@@ -109,6 +109,7 @@ static struct fact_member *add_member(uint32_t kind, const char *label)
 	random_uuid(m->uuid);
 	m->foreign = chance(2) ? "linux_raid_member" : NULL;
 	m->wipefs = m->foreign ? "--types linux_raid_member --all" : NULL;
+	m->below = m->foreign && chance(50);
 	m->copy_only = chance(2);
 	m->used = chance(2) ? "mounted on /x" : NULL;
 	m->held = chance(kind == LARDER_KIND_VOLUME ? 5 : 2) ? "the stack s is half made" : NULL;
@@ -1224,7 +1225,7 @@ static void the_wait(void)
 	add_member(LARDER_KIND_VOLUME, "v");
 	for (size_t i = m; i < nr_members; i++) { /* nothing speaks against them */
 		member[i].foreign = member[i].used = member[i].held = NULL;
-		member[i].copy_only = member[i].left = member[i].whole = false;
+		member[i].copy_only = member[i].below = member[i].left = member[i].whole = false;
 	}
 	memcpy(member[m].cache_uuid, c->uuid, 16);
 	memcpy(member[m + 1].cache_uuid, c->uuid, 16);
@@ -1280,7 +1281,7 @@ static void read_only_ssd(void)
 	member[1].set_generation = 5ull << 32;
 	add_member(LARDER_KIND_CACHE, "c");
 	member[2].foreign = member[2].used = member[2].held = NULL;
-	member[2].copy_only = member[2].left = member[2].whole = false;
+	member[2].copy_only = member[2].below = member[2].left = member[2].whole = false;
 	memcpy(member[2].cache_uuid, c->uuid, 16);
 	memcpy(member[2].uuid, table[0]->devices[1].uuid, 16);
 	member[2].table = member[0].table;
@@ -1333,6 +1334,49 @@ static void image_cut_off(void)
 	plan_free(&plan);
 }
 
+/* Nobody is told to erase the only superblock of a disk that has two paths, or a replica. */
+static void superblock_on_two_devices(void)
+{
+	static const struct {
+		const char *a, *b, *said; /* what the disks say of themselves */
+	} disks[] = {
+		{ "naa.5", "naa.5", "multipathd" },
+		{ "naa.5", "naa.6", "super wipe COPY" },
+		{ NULL, "naa.6", "super wipe COPY" },
+		{ NULL, NULL, "super wipe COPY" },
+	};
+	struct plan plan;
+
+	make_empty_world();
+	add_member(LARDER_KIND_VOLUME, "v");
+	member[0].foreign = member[0].used = member[0].held = NULL;
+	member[0].below = member[0].copy_only = member[0].left = member[0].whole = member[0].older = false;
+	truth[0] = (struct ssd_truth){ CURRENT, -1 };
+	add_copy(&member[0]);
+	facts = (struct facts){ .member = member, .nr_members = 2, .running = running_now, .taken = taken, .stopped = stopped, .failed = failed };
+	for (size_t i = 0; i < sizeof(disks) / sizeof(*disks); i++) {
+		member[0].disk = disks[i].a;
+		member[1].disk = disks[i].b;
+		plan_make(&facts, &plan);
+		CHECK(!plan.nr_steps && plan.nr_refusals == 1 && strstr(plan.refusal[0].text, "has it too") && strstr(plan.refusal[0].text, disks[i].said),
+		      "%s", plan.nr_refusals ? plan.refusal[0].text : "does not say why");
+		CHECK(i || !strstr(plan.refusal[0].text, "wipe"), "%s", plan.refusal[0].text);
+		plan_free(&plan);
+	}
+	/* the leg of a mirror that lacks it, then both of one that does not run */
+	for (int legs = 1; legs <= 2; legs++) {
+		member[2 - legs].foreign = "linux_raid_member";
+		member[2 - legs].wipefs = "--types linux_raid_member --all";
+		member[2 - legs].below = true;
+		plan_make(&facts, &plan);
+		CHECK(!plan.nr_steps && plan.nr_refusals == 2, "does not say why");
+		for (size_t i = 0; i < plan.nr_refusals; i++)
+			CHECK(!strstr(plan.refusal[i].text, "wipe") && strstr(plan.refusal[i].text, "mdadm"), "%s", plan.refusal[i].text);
+		CHECK(plan.refusal[0].below + plan.refusal[1].below == legs, "which one is below");
+		plan_free(&plan);
+	}
+}
+
 /* Two SSDs of a running cache have failed, one after the other: each is waited for by itself, and the one that is here again by no spare replaced. */
 static void two_failures(void)
 {
@@ -1351,7 +1395,7 @@ static void two_failures(void)
 	add_member(LARDER_KIND_CACHE, "c"); /* SSD 1 */
 	for (size_t i = 0; i < nr_members; i++) {
 		member[i].foreign = member[i].used = member[i].held = NULL;
-		member[i].copy_only = member[i].left = member[i].whole = false;
+		member[i].copy_only = member[i].below = member[i].left = member[i].whole = false;
 		member[i].nr_segments = 10;
 		member[i].appeared = 5;
 		member[i].table = member[i].kind == LARDER_KIND_CACHE ? t : NULL;
@@ -1550,6 +1594,7 @@ int main(int argc, char **argv)
 	run_test("the_wait", the_wait);
 	run_test("read_only_ssd", read_only_ssd);
 	run_test("image_cut_off", image_cut_off);
+	run_test("superblock_on_two_devices", superblock_on_two_devices);
 	run_test("two_failures", two_failures);
 	run_test("a_spare_that_could_not_join", a_spare_that_could_not_join);
 	run_test("who_failed_is_here_again", who_failed_is_here_again);
