@@ -128,14 +128,17 @@ void sysfs_entries_free(struct sysfs_entries *entries)
 
 static void look_below(struct disks *disks, const char *directory, bool cache, unsigned depth)
 {
-	char *path = must_print("%s/slaves", directory), resolved[PATH_MAX];
 	struct sysfs_entries lower;
+	char whole[PATH_MAX], *path;
 
+	if (!sysfs_disk(directory, whole))
+		return;
+	path = must_print("%s/slaves", whole); /* partitions of arrays have none of their own */
 	sysfs_entries_read(&lower, path);
 	for (size_t i = 0; i < lower.number && depth < DEPTH_MAX; i++)
 		look_below(disks, lower.path[i], cache, depth + 1);
-	if (!lower.number && sysfs_disk(directory, resolved))
-		add(disks, resolved, cache);
+	if (!lower.number)
+		add(disks, whole, cache);
 	sysfs_entries_free(&lower);
 	free(path);
 }
@@ -192,7 +195,35 @@ bool disk_name_is_plain(const char *name)
 	return *name && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789") == strlen(name);
 }
 
-/* Of NVMe, the controller's, or those of the controllers that a namespace of several paths has. */
+/* Not a namespace: nvme0, of nvme0, nvme0n1, nvme0c0n1. */
+static bool is_controller(const char *name)
+{
+	return !strncmp(name, "nvme", 4) && name[4] && strspn(name + 4, "0123456789") == strlen(name + 4);
+}
+
+void disk_controllers(struct sysfs_entries *controllers, const char *directory)
+{
+	char *device = must_print("%s/device", directory);
+	size_t kept = 0;
+
+	*controllers = (struct sysfs_entries){ 0 };
+	if (!strncmp(strrchr(directory, '/') + 1, "nvme", 4))
+		sysfs_entries_read(controllers, device);
+	for (size_t i = 0; i < controllers->number; i++)
+		if (is_controller(strrchr(controllers->path[i], '/') + 1))
+			controllers->path[kept++] = controllers->path[i];
+		else
+			free(controllers->path[i]);
+	controllers->number = kept;
+	if (kept) {
+		free(device);
+		return;
+	}
+	free(controllers->path);
+	controllers->path = must_allocate(calloc(1, sizeof(*controllers->path)));
+	controllers->path[controllers->number++] = device;
+}
+
 static bool transport_is_remote(const char *directory)
 {
 	char text[16];
@@ -200,34 +231,21 @@ static bool transport_is_remote(const char *directory)
 	return sysfs_text(directory, "transport", text, sizeof(text)) && strcmp(text, "pcie") && strcmp(text, "loop");
 }
 
-static int is_controller(const struct dirent *entry)
+static bool nvme_is_remote(const struct disk *disk)
 {
-	return !strncmp(entry->d_name, "nvme", 4) && !strchr(entry->d_name + 4, 'n');
-}
+	struct sysfs_entries controllers;
+	bool remote = false;
 
-static bool nvme_is_remote(const char *device)
-{
-	bool remote = transport_is_remote(device);
-	struct dirent **entry;
-	int n = scandir(device, &entry, is_controller, alphasort);
-
-	for (int i = 0; i < n; i++) {
-		char *controller = must_print("%s/%s", device, entry[i]->d_name);
-
-		remote |= transport_is_remote(controller);
-		free(controller);
-		free(entry[i]);
-	}
-	if (n >= 0)
-		free(entry);
+	disk_controllers(&controllers, disk->directory);
+	for (size_t i = 0; i < controllers.number; i++)
+		remote |= transport_is_remote(controllers.path[i]);
+	sysfs_entries_free(&controllers);
 	return remote;
 }
 
 bool disk_is_remote(const struct disk *disk)
 {
 	static const char *const drivers[] = { "nbd", "rbd", "etherd" };
-	char *device;
-	bool remote;
 
 	for (size_t i = 0; i < sizeof(drivers) / sizeof(*drivers); i++)
 		if (!strncmp(disk->name, drivers[i], strlen(drivers[i])))
@@ -235,10 +253,7 @@ bool disk_is_remote(const struct disk *disk)
 	/* iSCSI, over TCP or by an adapter: below a session of its host */
 	if (strstr(disk->directory, "/session"))
 		return true;
-	device = must_print("%s/device", disk->directory);
-	remote = !strncmp(disk->name, "nvme", 4) && nvme_is_remote(device);
-	free(device);
-	return remote;
+	return !strncmp(disk->name, "nvme", 4) && nvme_is_remote(disk);
 }
 
 bool device_is_remote(const char *path)
@@ -280,10 +295,10 @@ static bool link_of(const char *directory, const char *which, double *speed, dou
 	return *speed > 0 && *lanes > 0;
 }
 
-bool disk_pcie(const struct disk *disk, double *now, double *most)
+/* Of a controller of NVMe: its function of PCIe; above it that of the slot. */
+static bool pcie_of(const char *controller, double *now, double *most)
 {
-	/* an NVMe disk, its controller, that one's function of PCIe; above it that of the slot */
-	char *path = must_print("%s/device/device", disk->directory), *slot = must_print("%s/..", path);
+	char *path = must_print("%s/device", controller), *slot = must_print("%s/..", path);
 	double speed, lanes, most_speed, most_lanes, slot_speed, slot_lanes;
 	bool good = link_of(path, "current", &speed, &lanes) && link_of(path, "max", &most_speed, &most_lanes) &&
 		    link_of(slot, "max", &slot_speed, &slot_lanes);
@@ -295,4 +310,21 @@ bool disk_pcie(const struct disk *disk, double *now, double *most)
 	*now = speed * lanes;
 	*most = (most_speed < slot_speed ? most_speed : slot_speed) * (most_lanes < slot_lanes ? most_lanes : slot_lanes);
 	return true;
+}
+
+bool disk_pcie(const struct disk *disk, double *now, double *most)
+{
+	struct sysfs_entries controllers;
+	double one, one_most;
+	bool good = false;
+
+	disk_controllers(&controllers, disk->directory);
+	for (size_t i = 0; i < controllers.number; i++)
+		if (pcie_of(controllers.path[i], &one, &one_most) && (!good || one * *most < *now * one_most)) {
+			*now = one;
+			*most = one_most;
+			good = true;
+		}
+	sysfs_entries_free(&controllers);
+	return good;
 }

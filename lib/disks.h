@@ -71,8 +71,13 @@ bool disk_is_remote(const struct disk *disk);
 bool device_is_remote(const char *path);
 bool disk_rotates(const struct disk *disk); /* false, too, if the kernel does not say */
 /*
- * Speed times lanes, in GT/s: as PCIe has agreed on, and what the disk and its slot are both able to.  False: it is not on PCIe, or that is not
- * known.
+ * Directories of what drives the disk with that directory.  A namespace of NVMe may have several, and even with one controller it may lie in its subsystem,
+ * not below that (multipath of the kernel's own).
+ */
+void disk_controllers(struct sysfs_entries *controllers, const char *directory);
+/*
+ * Speed times lanes, in GT/s: as PCIe has agreed on, and what the disk and its slot are both able to; of several controllers by the one that lacks most.
+ * False: it is not on PCIe, or that is not known.
  */
 bool disk_pcie(const struct disk *disk, double *now, double *most);
 

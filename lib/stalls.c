@@ -114,16 +114,29 @@ static bool is_suspended(const struct stall_device *device)
 }
 
 /* Of SCSI (scsi_sysfs.c) and of a controller of NVMe (nvme_sysfs_show_state()): those in which requests wait until the connection is back, or given up. */
-static bool is_away(const struct stall_device *device, char *state, size_t size)
+static bool state_is_away(const char *controller, char *state, size_t size)
 {
 	static const char *const away[] = { "blocked", "quiesce", "transport-offline", "resetting", "connecting" };
 
-	if (!sysfs_text(device->directory, "device/state", state, size))
+	if (!sysfs_text(controller, "state", state, size))
 		return false;
 	for (size_t i = 0; i < sizeof(away) / sizeof(*away); i++)
 		if (!strcmp(state, away[i]))
 			return true;
 	return false;
+}
+
+/* By all of its paths: one that is left answers. */
+static bool is_away(const struct stall_device *device, char *state, size_t size)
+{
+	struct sysfs_entries controllers;
+	bool away = true;
+
+	disk_controllers(&controllers, device->directory);
+	for (size_t i = 0; i < controllers.number; i++)
+		away = away && state_is_away(controllers.path[i], state, size);
+	sysfs_entries_free(&controllers);
+	return away;
 }
 
 static bool look_at(const struct stalls *stalls, const struct stall_device *device, struct stall_counts *counts)

@@ -511,7 +511,10 @@ def test_health_of_any_text(system, smartctl, text):
         (("8.0 GT/s PCIe", 0), ("8.0 GT/s PCIe", 4), ("16.0 GT/s PCIe", 4), False),
     ],
 )
-def test_link_of_an_ssd(system, now, disk, slot, found):
+@pytest.mark.parametrize("subsystem", [False, True], ids=["controller", "subsystem"])
+def test_link_of_an_ssd(system, now, disk, slot, found, subsystem):
+    """With the kernel's own multipath a namespace lies in its subsystem, which has links to the controllers."""
+
     def link(place, which, value):
         system.file(f"{place}/{which}_link_speed", f"{value[0]}\n")
         system.file(f"{place}/{which}_link_width", f"{value[1]}\n")
@@ -521,7 +524,11 @@ def test_link_of_an_ssd(system, now, disk, slot, found):
     link("sys/devices/slot/disk", "current", now)
     (system.root / "sys/devices/slot/disk/nvme9").mkdir()
     (system.root / "sys/devices/slot/disk/nvme9/device").symlink_to(system.root / "sys/devices/slot/disk")
-    (system.root / "sys/devices/nvme9n1/device").symlink_to(system.root / "sys/devices/slot/disk/nvme9")
+    if subsystem:
+        (system.root / "sys/devices/nvme-subsys9").mkdir()
+        (system.root / "sys/devices/nvme-subsys9/nvme9").symlink_to(system.root / "sys/devices/slot/disk/nvme9")
+    device = "sys/devices/nvme-subsys9" if subsystem else "sys/devices/slot/disk/nvme9"
+    (system.root / "sys/devices/nvme9n1/device").symlink_to(system.root / device)
     if found:
         system.only("advice", "link", system.ssd, "nvme9n1", "slot")
     else:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * lib/disks.c: which disks come by the network, in a sysfs of the test's, also below dm, md and partitions.
+ * lib/disks.c: which disks there are below dm, md and partitions, which of them come by the network, and which are the same, in a sysfs of the test's.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -75,6 +75,40 @@ static bool has(const char *name, size_t disks, size_t remote)
 	return good;
 }
 
+static bool is_called(const char *name, const char *identity)
+{
+	char *directory = must_print("%s/%s", top, name), *found = disk_identity(directory);
+	bool good = found && identity ? !strcmp(found, identity) : !found && !identity;
+
+	if (!good)
+		printf("# %s: %s\n", name, found ? found : "none");
+	free(found);
+	free(directory);
+	return good;
+}
+
+static void same_disk(void)
+{
+	static const char *const paths[] = { "host5/sdp", "host6/sdq" };
+
+	for (int i = 0; i < 2; i++) {
+		char *device = must_print("devices/%s/device", paths[i]), *part = must_print("devices/%s/part1", paths[i]);
+
+		put(device, "wwid", "naa.5000c500a1b2c3d4\n");
+		put(part, "partition", "1\n");
+		put(part, "start", "2048\n");
+		check(is_called(part, "naa.5000c500a1b2c3d4 from sector 2048 on"), "a partition, by each path");
+		free(device);
+		free(part);
+	}
+	check(is_called("devices/host5/sdp", "naa.5000c500a1b2c3d4") && is_called("devices/host6/sdq", "naa.5000c500a1b2c3d4"), "a disk, by each path");
+	put("devices/pci0/nvme/nvme0/nvme0n1", "wwid", "eui.0025385b71b0c1d2\n");
+	check(is_called("devices/pci0/nvme/nvme0/nvme0n1", "eui.0025385b71b0c1d2"), "NVMe");
+	check(is_called("devices/virtual/block/loop0", NULL) && is_called("devices/virtual/block/none", NULL), "one that does not say");
+	put("devices/virtual/block/loop0", "wwid", "\n");
+	check(is_called("devices/virtual/block/loop0", NULL), "nothing is no name");
+}
+
 static int erase(const char *path, const struct stat *status, int kind, struct FTW *place)
 {
 	return remove(path);
@@ -108,6 +142,12 @@ int main(void)
 	lies_on("devices/virtual/block/dm-0", "devices/virtual/block/md0");
 	lies_on("devices/virtual/block/dm-1", "devices/virtual/block/dm-0");
 	check(has("devices/virtual/block/dm-1", 2, 1), "below LUKS, a volume, an array and a partition");
+	lies_on("devices/virtual/block/md126", "devices/platform/host2/session1/target2/block/sdb");
+	lies_on("devices/virtual/block/md126", "devices/pci0/ata1/host0/target0/block/sda");
+	put("devices/virtual/block/md126/md126p3", "partition", "3\n");
+	lies_on("devices/virtual/block/dm-2", "devices/virtual/block/md126/md126p3");
+	check(has("devices/virtual/block/md126/md126p3", 2, 1) && has("devices/virtual/block/dm-2", 2, 1), "below a partition of an array");
+	same_disk();
 	check(!device_is_remote("/dev/null") && !device_is_remote("/tmp/larder-there-is-none"), "what is no block device is not");
 	nftw(top, erase, 8, FTW_DEPTH | FTW_PHYS);
 	return failed;

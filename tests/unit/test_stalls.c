@@ -262,6 +262,14 @@ static void system_of(void)
 	stat_of("sdb", 110, 0);
 	look(&s, 75);
 	check(hang(&s, "dm-0", "dm-0 ") && text_has(&s, "dm-0", "it is suspended, and goes on behind dmsetup resume data"), "suspended, whatever moves below");
+	put("sys/block/nvme7n1/device/nvme7", "state", "connecting\n");
+	put("sys/block/nvme7n1/device/nvme8", "state", "live\n");
+	stat_of("nvme7n1", 100, 0);
+	look(&s, 100), look(&s, 112);
+	check(hang(&s, "nvme7n1", ""), "NVMe by two paths, of which one is away");
+	put("sys/block/nvme7n1/device/nvme8", "state", "resetting\n");
+	look(&s, 113), look(&s, 125);
+	check(hang(&s, "nvme7n1", "nvme7n1 ") && text_has(&s, "nvme7n1", "its connection is away"), "NVMe by two paths that are both away");
 	stat_of("sdb", 110, 1);
 	stalls_begin(&s);
 	stalls_look(&s, 76);
