@@ -9,6 +9,8 @@
 #include "advice.h"
 #include "status.h"
 
+#define CONGESTED 50 /* percent of the requests of one kind: as from there on the kernel tells of it.  A few come and go with each load */
+
 static void advise_set(const char *name, const char *status, struct problems *found)
 {
 	char *ssds = status_value(status, "ssds");
@@ -24,9 +26,19 @@ static void advise_set(const char *name, const char *status, struct problems *fo
 			"too few SSDs are left for a role, or too small ones: others do its work; larder cache add %s SSD --role ROLE", name);
 }
 
+/* Sectors that dirty data has room for: each is written as often as `mirror` says, and counted once. */
+static uint64_t room_for_dirty(const char *status)
+{
+	uint64_t segments = status_number(status, "segments"), lost = status_number(status, "segments_lost"), copies = 1;
+
+	if (status_number(status, "mirrored"))
+		copies = status_is(status, "mirror", "dirty:3") && status_number(status, "devices") >= 3 + status_number(status, "devices_failed") ? 3 : 2;
+	return (segments > lost ? segments - lost : 0) * status_number(status, "segment_sectors") / copies;
+}
+
 static void advise_contents(const char *name, const char *status, struct problems *found)
 {
-	uint64_t size = status_number(status, "segments") * status_number(status, "segment_sectors");
+	uint64_t size = room_for_dirty(status), dirty = status_number(status, "dirty_sectors");
 
 	if (status_number(status, "lost_sectors"))
 		problem(found, "lost_sectors",
@@ -40,15 +52,16 @@ static void advise_contents(const char *name, const char *status, struct problem
 			status_number(status, "scrub_unrepairable"));
 	else if (status_number(status, "errors_checksum") && !status_is(status, "scrub", "done"))
 		problem(found, "errors_checksum",
-			"%" PRIu64 " times data of the SSD did not match its checksum; larder cache scrub %s reads and repairs all of it",
+			"%" PRIu64 " times data of an SSD did not match its checksum; larder cache scrub %s reads and repairs all of it",
 			status_number(status, "errors_checksum"), name);
 	if (status_is(status, "scrub", "failed"))
 		problem(found, "scrub", "the last scrub could not read an SSD, the kernel's log names it; check it, then larder cache scrub %s", name);
 	if (status_number(status, "errors_read"))
 		problem(found, "errors_read",
-			"%" PRIu64 " reads of the SSD have failed; check it (smartctl); larder cache scrub %s tells what is lost, if anything is",
-			status_number(status, "errors_read"), name);
-	if (size && status_number(status, "dirty_sectors") >= size / 2)
+			"%" PRIu64 " reads of an SSD have failed since the cache was started, perhaps of one that was replaced since; check it (smartctl); "
+			"larder cache scrub %s tells what is lost, if anything is; behind larder cache stop %s, larder cache start %s it is counted anew",
+			status_number(status, "errors_read"), name, name, name);
+	if (size && dirty >= size / 2)
 		problem(found, "dirty_sectors",
 			"half of the cache or more is not written back: when it is full, writes wait; larder volume flush VOLUME; if a disk is "
 			"gone for good, dmsetup message %s 0 forget UUID-OF-VOLUME discard_dirty gives its data up",
@@ -84,7 +97,7 @@ void advise_cache(const char *name, const char *status, struct problems *found)
 							       "; do not take another SSD away before that has ended");
 	free(resync);
 	advise_contents(name, status, found);
-	if (read || write)
+	if (read >= CONGESTED || write >= CONGESTED)
 		problem(found, "congestion",
 			"an SSD answers slowly: %" PRIu64 " %% of the reads and %" PRIu64 " %% of the writes that may go to the disks do; it is "
 			"asked again by itself; larder cache set %s congestion_read=0 congestion_write=0 switches that off",
@@ -127,10 +140,12 @@ void advise_volume(const char *name, const char *status, struct problems *found)
 			name);
 	if (status_number(status, "errors_checksum"))
 		problem(found, "errors_checksum",
-			"%" PRIu64 " times data of it on the SSD did not match its checksum, and was not copied; larder cache scrub, on its cache",
-			status_number(status, "errors_checksum"));
+			"%" PRIu64 " times data of it on the SSD did not match its checksum, and was not copied; larder cache scrub, on its cache; behind "
+			"larder volume stop %s, larder volume start %s it is counted anew",
+			status_number(status, "errors_checksum"), name, name);
 	if (status_number(status, "errors_read") || status_number(status, "errors_write") || status_number(status, "errors_flush"))
 		problem(found, "errors",
-			"requests to the disk have failed (read %" PRIu64 ", write %" PRIu64 ", flush %" PRIu64 "); check it (smartctl)",
-			status_number(status, "errors_read"), status_number(status, "errors_write"), status_number(status, "errors_flush"));
+			"requests to the disk have failed (read %" PRIu64 ", write %" PRIu64 ", flush %" PRIu64 ") since it was started, perhaps to one that "
+			"was replaced since; check it (smartctl); behind larder volume stop %s, larder volume start %s they are counted anew",
+			status_number(status, "errors_read"), status_number(status, "errors_write"), status_number(status, "errors_flush"), name, name);
 }

@@ -189,9 +189,17 @@ static void compare_scrub(const struct pair *p)
 static void compare_damage(const struct pair *p)
 {
 	uint64_t before = status_number(p->before, "errors_checksum"), now = status_number(p->now, "errors_checksum");
+	/* the status alone does not tell what was counted behind a scrub from what that has seen to */
+	bool behind = p->mapped->cache && status_is(p->before, "scrub", "done") && status_is(p->now, "scrub", "done");
+	char *text;
 
-	if (now > before)
-		add(p, "damage", true, advised(p, must_print("%" PRIu64 " times more", now - before), "errors_checksum"));
+	if (now <= before)
+		return;
+	if (behind)
+		text = must_print("%" PRIu64 " times more, behind the last scrub; larder cache scrub %s reads and repairs all of it", now - before, p->mapped->name);
+	else
+		text = must_print("%" PRIu64 " times more", now - before);
+	add(p, "damage", true, advised(p, text, "errors_checksum"));
 }
 
 static uint64_t more_of(const struct pair *p, const char *key)
@@ -266,12 +274,6 @@ static void all_wrong(const struct pair *p)
 		add(p, "wrong", true, must_print("%s", p->wrong.text[i]));
 }
 
-/* More than half of the requests of one kind: as from there on the kernel tells of it.  A few come and go with each load. */
-static bool is_congested(const char *status)
-{
-	return status_number(status, "read_avoided_percent") >= 50 || status_number(status, "write_avoided_percent") >= 50;
-}
-
 /*
  * What has come to be wrong, and is in the words of no other event.  Errors are told as they are counted, or with the trouble that they make; those
  * that a scrub has seen to are among the findings again when the next one begins.
@@ -280,9 +282,8 @@ static void compare_rest(const struct pair *p)
 {
 	for (size_t i = 0; i < p->wrong.number; i++) {
 		const char *finding = p->wrong.text[i];
-		bool news = about(finding, "congestion") ? is_congested(p->now) && !is_congested(p->before) : is_new_field(p, finding);
 
-		if (news && !p->told[i] && strncmp(finding, "errors", strlen("errors")))
+		if (is_new_field(p, finding) && !p->told[i] && strncmp(finding, "errors", strlen("errors")))
 			add(p, "wrong", true, must_print("%s", finding));
 	}
 }

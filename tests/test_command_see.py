@@ -284,6 +284,7 @@ def test_advice_on_a_status_from_elsewhere(larder, running):
 
 
 # What a status says, and all that the command says of it: each text of lib/advice.c with what mends it.  NAME: whose it is.
+MIRRORED = {"devices": 2, "mirrored": 1, "mirror": "dirty", "segment_sectors": 16}
 ADVICE = [
     ("cache", {"state": "suspended"}, ["its start failed: the kernel's log says why; dmsetup resume NAME$"]),
     (
@@ -335,14 +336,17 @@ ADVICE = [
     (
         "cache",
         {"errors_checksum": 4},
-        ["^errors_checksum: 4 times data of the SSD did not match its checksum; larder cache scrub NAME reads"],
+        ["^errors_checksum: 4 times data of an SSD did not match its checksum; larder cache scrub NAME reads"],
     ),
     ("cache", {"errors_checksum": 4, "scrub": "done"}, []),
     ("cache", {"scrub": "failed"}, ["the last scrub could not read an SSD.*check it, then larder cache scrub NAME$"]),
     (
         "cache",
         {"errors_read": 5},
-        ["^errors_read: 5 reads of the SSD have failed; check it .smartctl.; larder cache scrub NAME tells"],
+        [
+            "^errors_read: 5 reads of an SSD have failed since .*, perhaps of one that was replaced since; check it .smartctl.; "
+            "larder cache scrub NAME tells .*; behind larder cache stop NAME, larder cache start NAME it is counted anew$"
+        ],
     ),
     (
         "cache",
@@ -350,11 +354,21 @@ ADVICE = [
         ["half of the cache or more.*larder volume flush VOLUME;.*dmsetup message NAME 0 forget UUID-OF-VOLUME discard_dirty"],
     ),
     ("cache", {"segment_sectors": 16, "dirty_sectors": 7999}, []),
+    # counted once, written as often as there are copies; on an SSD that is gone there is no room
+    ("cache", MIRRORED | {"dirty_sectors": 4000}, ["half of the cache or more"]),
+    ("cache", MIRRORED | {"dirty_sectors": 3999}, []),
+    ("cache", MIRRORED | {"mirror": "all", "segments_lost": 400, "dirty_sectors": 2400}, ["half of the cache or more"]),
+    ("cache", MIRRORED | {"mirror": "all", "segments_lost": 400, "dirty_sectors": 2399}, []),
+    ("cache", MIRRORED | {"mirror": "dirty:3", "dirty_sectors": 3999}, []),
+    ("cache", MIRRORED | {"mirror": "dirty:3", "devices": 3, "dirty_sectors": 2666}, ["half of the cache or more"]),
+    ("cache", {"segment_sectors": 16, "segments_lost": 1000}, []),
     (
         "cache",
-        {"read_avoided_percent": 40, "write_avoided_percent": 7},
-        ["answers slowly: 40 % of the reads and 7 % of the writes.*larder cache set NAME congestion_read=0 congestion_write=0"],
+        {"read_avoided_percent": 50, "write_avoided_percent": 7},
+        ["answers slowly: 50 % of the reads and 7 % of the writes.*larder cache set NAME congestion_read=0 congestion_write=0"],
     ),
+    ("cache", {"write_avoided_percent": 50}, ["answers slowly: 0 % of the reads and 50 % of the writes"]),
+    ("cache", {"read_avoided_percent": 49, "write_avoided_percent": 49}, []),
     (
         "volume",
         {"state": "passing"},
@@ -395,12 +409,18 @@ ADVICE = [
     (
         "volume",
         {"errors_checksum": 6},
-        ["^errors_checksum: 6 times data of it on the SSD did not match.*larder cache scrub, on its cache$"],
+        [
+            "^errors_checksum: 6 times data of it on the SSD did not match.*larder cache scrub, on its cache; "
+            "behind larder volume stop NAME, larder volume start NAME it is counted anew$"
+        ],
     ),
     (
         "volume",
         {"errors_read": 1, "errors_flush": 3},
-        ["requests to the disk have failed .read 1, write 0, flush 3.; check it .smartctl"],
+        [
+            "requests to the disk have failed .read 1, write 0, flush 3. since it was started, perhaps to one that was "
+            "replaced since; check it .smartctl.; behind larder volume stop NAME, larder volume start NAME they are counted anew$"
+        ],
     ),
 ]
 
@@ -804,6 +824,16 @@ CHANGES = {
     ),
     "one that had": (data(), data(trouble="flush", errors_flush=1), [("trouble", "volume", "data", "flush; the last flush.*")]),
     "and again": (data(trouble="flush", errors_flush=1), data(trouble="flush", errors_flush=9), []),
+    "damage behind a scrub": (
+        fast(scrub="done", errors_checksum=3),
+        fast(scrub="done", errors_checksum=5),
+        [("damage", "cache", "fast", "2 times more, behind the last scrub; larder cache scrub larder-cache-fast .*")],
+    ),
+    "damage that a scrub has seen to": (
+        fast(scrub="running", errors_checksum=3),
+        fast(scrub="done", errors_checksum=5),
+        [("scrub", "cache", "fast", "done, was running.*"), ("damage", "cache", "fast", "2 times more")],
+    ),
     "half of it is dirty": (
         fast(segment_sectors=16, dirty_sectors=7999),
         fast(segment_sectors=16, dirty_sectors=8000),
