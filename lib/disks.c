@@ -71,7 +71,7 @@ char *disk_identity(const char *directory)
 	return sysfs_number(directory, "start", &start) ? must_print("%s from sector %" PRIu64 " on", wwid, start) : must_print("%s", wwid);
 }
 
-static void add(struct disks *disks, const char *directory, bool cache)
+static void add(struct disks *disks, const char *directory, bool cache, bool redundant)
 {
 	const char *name = strrchr(directory, '/') + 1;
 
@@ -83,6 +83,7 @@ static void add(struct disks *disks, const char *directory, bool cache)
 		.name = must_allocate(strdup(name)),
 		.directory = must_allocate(strdup(directory)),
 		.cache = cache,
+		.redundant = redundant,
 	};
 }
 
@@ -126,19 +127,34 @@ void sysfs_entries_free(struct sysfs_entries *entries)
 	*entries = (struct sysfs_entries){ 0 };
 }
 
-static void look_below(struct disks *disks, const char *directory, bool cache, unsigned depth)
+/* Has it each sector more than once? */
+static bool is_redundant(const char *array)
+{
+	static const char *const levels[] = { "raid1", "raid4", "raid5", "raid6", "raid10" };
+	char level[16];
+
+	if (!sysfs_text(array, "md/level", level, sizeof(level)))
+		return false;
+	for (size_t i = 0; i < sizeof(levels) / sizeof(*levels); i++)
+		if (!strcmp(level, levels[i]))
+			return true;
+	return false;
+}
+
+static void look_below(struct disks *disks, const char *directory, bool cache, bool redundant, unsigned depth)
 {
 	struct sysfs_entries lower;
 	char whole[PATH_MAX], *path;
 
 	if (!sysfs_disk(directory, whole))
 		return;
+	redundant |= is_redundant(whole);
 	path = must_print("%s/slaves", whole); /* partitions of arrays have none of their own */
 	sysfs_entries_read(&lower, path);
 	for (size_t i = 0; i < lower.number && depth < DEPTH_MAX; i++)
-		look_below(disks, lower.path[i], cache, depth + 1);
+		look_below(disks, lower.path[i], cache, redundant, depth + 1);
 	if (!lower.number)
-		add(disks, whole, cache);
+		add(disks, whole, cache, redundant);
 	sysfs_entries_free(&lower);
 	free(path);
 }
@@ -177,7 +193,7 @@ bool disks_flush_early(const char *directory)
 
 void disks_below(struct disks *disks, const char *directory, bool cache)
 {
-	look_below(disks, directory, cache, 0);
+	look_below(disks, directory, cache, false, 0);
 }
 
 void disks_free(struct disks *disks)

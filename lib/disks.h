@@ -13,6 +13,7 @@ struct disk {
 	char *name; /* sda, as sysfs has it: any bytes but '/' */
 	char *directory; /* in sysfs */
 	bool cache; /* as it was asked for */
+	bool redundant; /* an array of md above it has elsewhere what is on it */
 };
 
 struct disks {

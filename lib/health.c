@@ -19,7 +19,7 @@
 #include "program.h"
 
 #define WORN_SOON  90 /* percent of the writes that an SSD is made for */
-#define HOT_DISK   60 /* degrees: what nearly all are made for, where the disk does not say */
+#define HOT_DISK   60 /* degrees: what nearly all are made for; no limit of SCT is taken that is lower: many give what they should have on average */
 #define HOT_SSD	   70
 #define ANSWER_MAX (1 << 20) /* bytes */
 #define PATIENCE_S 60 /* LARDER_DISK_SECONDS: another number */
@@ -58,7 +58,7 @@ void health_of_nvme(struct health *health, const uint8_t log[static HEALTH_NVME_
 	int kelvin = log[1] | log[2] << 8;
 
 	unknown(health);
-	health->answered = true;
+	health->answered = health->says_hot = true;
 	take_warning(health, log[0]);
 	if (kelvin > NVME_KELVIN)
 		health->celsius = kelvin - NVME_KELVIN;
@@ -127,12 +127,18 @@ static int either(int first, int second)
 	return first == HEALTH_UNKNOWN ? second : first;
 }
 
+/* Current_Pending_Sector, Total_Pending_Sectors; smartctl's name begins with Bogus where it has learned that the firmware counts something else. */
+static bool is_pending(const char *name)
+{
+	return name && strstr(name, "Pending_Sector") && strncmp(name, "Bogus", strlen("Bogus"));
+}
+
 static void take_attribute(struct health *health, struct json_object *row)
 {
 	int64_t id = number_below(row, "id", NULL), raw = number_below(row, "raw", "value");
 	int left = small_below(row, "value", NULL);
 
-	if (id == 197) /* Current_Pending_Sector */
+	if (id == 197 && is_pending(json_object_get_string(below(row, "name", NULL))))
 		health->pending = raw;
 	/* Media_Wearout_Indicator, SSD_Life_Left: of 100 that many are left; other makers' numbers mean something else */
 	else if ((id == 233 || id == 231) && left >= 0 && left <= 100 && health->used == HEALTH_UNKNOWN) {
@@ -183,6 +189,7 @@ void health_of_smartctl(struct health *health, const char *json, size_t length)
 	health->limit = small_below(o, "temperature", "op_limit_max");
 	health->answered = passed || health->celsius != HEALTH_UNKNOWN;
 	warning = number_below(o, nvme, "critical_warning");
+	health->says_hot = warning >= 0;
 	if (warning > 0)
 		take_warning(health, (unsigned)warning);
 	else if (json_object_is_type(passed, json_type_boolean)) /* of NVMe it says no more than the warning */
@@ -271,13 +278,13 @@ static void judge_wear(const struct health *h, const struct health_of *of, struc
 
 static void judge_heat(const struct health *h, const struct health_of *of, struct problems *advice)
 {
-	int limit = h->limit > 0 ? h->limit : of->rotational ? HOT_DISK : HOT_SSD;
+	int least = of->rotational ? HOT_DISK : HOT_SSD, limit = h->limit > least ? h->limit : least;
 
 	if (h->hot && h->celsius >= 0)
 		problem(advice, "hot", "%s has %d degrees, more than its limit: it becomes slow, and ages; see to its cooling", of->disk, h->celsius);
 	else if (h->hot)
 		problem(advice, "hot", "%s is hotter than its limit: it becomes slow, and ages; see to its cooling", of->disk);
-	else if (h->celsius > limit)
+	else if (!h->says_hot && h->celsius > limit)
 		problem(advice, "hot", "%s has %d degrees, and is made for %d at most; see to its cooling", of->disk, h->celsius, limit);
 }
 

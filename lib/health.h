@@ -22,7 +22,8 @@ struct health {
 	bool failing; /* its own verdict */
 	bool read_only; /* it takes no writes any more */
 	bool hot; /* beyond its own limit */
-	int celsius, limit; /* now; what it is made for */
+	bool says_hot; /* and it has one, and says so: NVMe */
+	int celsius, limit; /* now; what it is made for, or some average */
 	int used; /* percent of the writes that it is made for; may exceed 100 */
 	int spare, spare_least; /* percent of its spare blocks */
 	int64_t pending; /* sectors that it could not read, and that were not written since */

@@ -283,9 +283,10 @@ def test_dracut(system):
 
 def test_rotating_cache(system):
     system.disk(system.ssd, "sdy", rotational=1)
-    system.only("advice", "rotational", system.ssd, "queue/rotational", "larder cache replace")
+    cure = "echo 0 > /sys/block/sdy/queue/rotational, at each boot"
+    system.only("advice", "rotational", system.ssd, cure, "larder cache replace")
     system.disk(system.ssd, "sdy", rotational=1, partition=2048)
-    system.only("advice", "rotational", system.ssd)
+    system.only("advice", "rotational", system.ssd, cure)
 
 
 @pytest.mark.parametrize("start, good", [(2048, True), (8, True), (63, False), (2049, False)])
@@ -345,9 +346,10 @@ def test_flush_that_md_answers_early(system, policy, caches, wrong):
         assert system.findings(code=0) == []
 
 
-def test_disks_below_an_array(system):
-    """Through md, and a partition of it: each leg is looked at."""
-    system.disk(system.hdd, "md0", rotational=1)
+@pytest.mark.parametrize("partition", [None, 2048])
+def test_disks_below_an_array(system, partition):
+    """Through md, partitions of its legs, and one of it: each leg is looked at."""
+    system.disk(system.hdd, "md0", rotational=1, partition=partition)
     for name, zoned in (("sda", "none"), ("sdb", "host-managed")):
         system.file(f"sys/devices/{name}/queue/zoned", f"{zoned}\n")
         system.file(f"sys/devices/{name}/{name}2/partition", "2\n")
@@ -366,20 +368,33 @@ def smartctl(larder):
     "read, timeout, found",
     [
         ("    70 (7.0 seconds)", 30, None),
-        ("Disabled", 30, "smartctl -l scterc,70,70 /dev/sdz"),
+        ("Disabled", 30, "no limit"),
         ("Disabled", 180, None),
         ("   400 (40.0 seconds)", 30, "40.0 s"),
         ("   300 (30.0 seconds)", 30, "30.0 s"),
+        (None, 30, "no limit"),
+        (None, 180, None),
     ],
 )
-def test_patience_of_a_disk(system, smartctl, read, timeout, found):
+@pytest.mark.parametrize("level", [None, "raid0", "raid1", "raid6"])
+def test_patience_of_a_disk(system, smartctl, read, timeout, found, level):
+    """A limit is named only where an array has elsewhere what the disk gives up; read None: it cannot be given one."""
     system.disk(system.hdd, "sdz", rotational=1, device__timeout=timeout)
-    smartctl.patience(read)
+    if level:
+        system.disk(system.hdd, "md7", rotational=1, md__level=level)
+        (system.root / "sys/devices/md7/slaves").mkdir()
+        (system.root / "sys/devices/md7/slaves/sdz").symlink_to(system.root / "sys/devices/sdz")
+    if read:
+        smartctl.patience(read)
+    else:
+        smartctl.no_patience()
     if found:
-        system.only("advice", "timeout", system.hdd, found, path=smartctl.directory)
+        system.only("advice", "timeout", system.hdd, found, "echo 180 > /sys/block/sdz/device/timeout", path=smartctl.directory)
+        limit = read is not None and level in ("raid1", "raid6")
+        assert ("smartctl -l scterc,70,70 /dev/sdz" in system.examine(code=ADVICE, path=smartctl.directory)) == limit
     else:
         assert system.findings(code=0, path=smartctl.directory) == []
-    assert smartctl.asked().count("-l scterc /dev/sdz") == 1
+    assert smartctl.asked().count("-l scterc /dev/sdz") == (2 if found else 1)
 
 
 def test_patience_without_an_answer(system, smartctl):
@@ -400,7 +415,11 @@ HEALTH = {
     "pending sectors": (ata(pending=7), ("advice", "pending: sdz cannot read 7", "sync_action")),
     "too hot, by its limit": (ata(celsius=61), ("advice", "hot: sdz has 61 degrees", "60")),
     "hot, and made for it": (ata(celsius=69, limit=70), None),
+    "warmer than it should be on average": (ata(celsius=50, limit=45), None),
     "hot, and its limit is not known": (ata(celsius=61, limit=None), ("advice", "hot: ", "60 at most")),
+    "pending, by another name": (ata(pending=7, called="Total_Pending_Sectors"), ("advice", "pending: sdz cannot read 7")),
+    "what flips, and is no sector": (ata(pending=1, called="Bogus_Current_Pend_Sect"), None),
+    "likewise": (ata(pending=1, called="Bogus_Current_Pending_Sector"), None),
     "slow link": (ata(link=15), ("advice", "link: sdz runs at 1.5 Gbit/s, and could at 6.0", "cable")),
     "worn, by the statistics": (ata(statistic=93), ("advice", "worn: sdz has taken 93 %")),
     "worn, by an attribute": (ata(wearout=5), ("advice", "worn: sdz has taken 95 %")),
@@ -435,6 +454,7 @@ NVME = {
     "well": (nvme(), None),
     "spare blocks": (nvme(warning=1, spare=9), ("wrong", "spare: nvme9n1 has 9 %", "larder cache replace")),
     "hot": (nvme(warning=2, celsius=88), ("advice", "hot: nvme9n1 has 88 degrees")),
+    "hot, and made for it": (nvme(celsius=79), None),
     "not reliable": (nvme(warning=4), ("wrong", "failing: nvme9n1", "larder cache replace")),
     "read-only": (nvme(warning=8), ("wrong", "read_only: nvme9n1", "larder cache replace")),
     "no backup of its memory": (nvme(warning=16), ("wrong", "failing: nvme9n1")),

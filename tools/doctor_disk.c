@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sysmacros.h>
 
 #include "disks.h"
 #include "doctor.h"
@@ -66,13 +65,14 @@ static void examine_alignment(const struct place *p)
 
 static void examine_class(const struct place *p)
 {
+	char whole[PATH_MAX];
 	uint64_t rotational;
 
-	if (le32toh(p->member->sb.head.kind) == LARDER_KIND_CACHE && queue_number(p, "rotational", &rotational) && rotational)
+	if (le32toh(p->member->sb.head.kind) == LARDER_KIND_CACHE && queue_number(p, "rotational", &rotational) && rotational && sysfs_disk(p->directory, whole))
 		finding(p->findings, FINDING_ADVICE, "rotational", p->member->path,
 			"the kernel takes this cache device for a rotating disk: it is no faster than what it is to speed up; if it is an SSD behind a "
-			"controller that hides that: echo 0 > /sys/dev/block/%u:%u/queue/rotational, else larder cache replace",
-			major(p->member->number), minor(p->member->number));
+			"controller that hides that: echo 0 > /sys/block/%s/queue/rotational, at each boot, else larder cache replace",
+			strrchr(whole, '/') + 1);
 }
 
 static void examine_flush(const struct place *p)
@@ -97,13 +97,16 @@ static void examine_zones(const struct place *p, const struct disk *disk)
 			disk->name, zoned);
 }
 
-/* Tenths of a second until the disk gives up reading a sector; 0: it has no limit; negative: it cannot be asked. */
+enum { NO_LIMIT = 0, NO_LIMIT_EVER = -1, NOT_KNOWN = -2 };
+
+/* Tenths of a second until the disk gives up reading a sector.  Or it has no limit; cannot be given one, as most for desktops; or cannot be asked. */
 static int error_recovery(const char *name)
 {
+	static const char unable[] = "SCT Error Recovery Control command not supported";
 	char *path = must_print("/dev/%s", name), text[4096], *rest = text, *line;
 	const char *const words[] = { "smartctl", "-l", "scterc", path, NULL };
 	size_t length = 0;
-	int limit = -1;
+	int limit = NOT_KNOWN;
 
 	if (program_there("smartctl"))
 		program_answer(words, health_patience(), text, sizeof(text) - 1, &length);
@@ -111,34 +114,45 @@ static int error_recovery(const char *name)
 	while ((line = strsep(&rest, "\n"))) {
 		char *word = line + strspn(line, " ");
 
+		if (!strncmp(word, unable, strlen(unable)))
+			limit = NO_LIMIT_EVER;
 		if (strncmp(word, "Read:", strlen("Read:")))
 			continue;
 		word += strlen("Read:");
 		word += strspn(word, " ");
-		limit = strncmp(word, "Disabled", strlen("Disabled")) ? atoi(word) : 0;
+		limit = strncmp(word, "Disabled", strlen("Disabled")) ? atoi(word) : NO_LIMIT;
 	}
 	free(path);
 	return limit;
+}
+
+/* A limit for the disk only where an array has elsewhere what it gives up behind it; else the kernel waits for as long as it tries. */
+static char *patience_words(const struct disk *disk, int limit)
+{
+	if (!disk->redundant || limit == NO_LIMIT_EVER)
+		return must_print("echo %d > /sys/block/%s/device/timeout, at each boot", PATIENCE, disk->name);
+	return must_print("smartctl -l scterc,70,70 /dev/%s, at each boot, or echo %d > /sys/block/%s/device/timeout", disk->name, PATIENCE, disk->name);
 }
 
 static void examine_patience(const struct place *p, const struct disk *disk, bool rotational)
 {
 	const char *name = disk->name;
 	uint64_t timeout;
+	char *words;
 	int limit;
 
 	if (!rotational || !sysfs_number(disk->directory, "device/timeout", &timeout) || !disk_name_is_plain(name))
 		return;
 	limit = error_recovery(name);
+	words = patience_words(disk, limit);
 	if (limit > 0 && (uint64_t)limit >= timeout * 10)
 		finding(p->findings, FINDING_ADVICE, "timeout", p->member->path,
-			"/dev/%s tries for %d.%d s to read a bad sector, and is reset by the kernel after %" PRIu64 " s; smartctl -l scterc,70,70 /dev/%s", name,
-			limit / 10, limit % 10, timeout, name);
-	if (!limit && timeout < PATIENCE)
+			"/dev/%s tries for %d.%d s to read a bad sector, and is reset by the kernel after %" PRIu64 " s; %s", name, limit / 10, limit % 10,
+			timeout, words);
+	if ((limit == NO_LIMIT || limit == NO_LIMIT_EVER) && timeout < PATIENCE)
 		finding(p->findings, FINDING_ADVICE, "timeout", p->member->path,
-			"/dev/%s has no limit for its tries to read a bad sector, and is reset by the kernel after %" PRIu64 " s; smartctl -l scterc,70,70 "
-			"/dev/%s, at each boot, or echo %d > /sys/block/%s/device/timeout",
-			name, timeout, name, PATIENCE, name);
+			"/dev/%s has no limit for its tries to read a bad sector, and is reset by the kernel after %" PRIu64 " s; %s", name, timeout, words);
+	free(words);
 }
 
 static void examine_link(const struct place *p, const struct disk *disk)

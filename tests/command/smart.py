@@ -4,16 +4,16 @@
 import json
 
 GBIT = {"bits_per_unit": 100000000}
+PENDING = "Current_Pending_Sector"
 
 
 def attribute(number, name, value, raw):
     raw = {"value": raw, "string": str(raw)}
     return {"id": number, "name": name, "value": value, "worst": value, "thresh": 0, "when_failed": "", "raw": raw}
 
-
-def ata(passed=True, celsius=35, limit=60, pending=0, statistic=None, wearout=None, link=60, most=60):
-    """A SATA disk; statistic, wearout: percent used by the device statistics, percent left by attribute 233 of an SSD."""
-    rows = [attribute(5, "Reallocated_Sector_Ct", 100, 3), attribute(197, "Current_Pending_Sector", 100, pending)]
+def ata(passed=True, celsius=35, limit=60, pending=0, called=PENDING, statistic=None, wearout=None, link=60, most=60):
+    """A SATA disk; called: attribute 197; statistic, wearout: percent used by the statistics, percent left by attribute 233."""
+    rows = [attribute(5, "Reallocated_Sector_Ct", 100, 3), attribute(197, called, 100, pending)]
     rows += [] if wearout is None else [attribute(233, "Media_Wearout_Indicator", wearout, 0)]
     pages = [{"number": 7, "name": "Solid State Device Statistics", "table": [
         {"offset": 8, "name": "Percentage Used Endurance Indicator", "size": 1, "value": statistic},
@@ -81,6 +81,10 @@ class Smartctl:
 
     def patience(self, read):
         (self.directory / "erc").write_text(f"\nSCT Error Recovery Control:\n           Read: {read}\n          Write: {read}\n")
+
+    def no_patience(self):
+        """Its disks cannot be given a limit."""
+        (self.directory / "erc").write_text("\nSCT Error Recovery Control command not supported\n\n")
 
     def asked(self):
         return self.notes.read_text().splitlines() if self.notes.exists() else []

@@ -57,7 +57,7 @@ static void nvme_log(void)
 		const char *keys;
 	} cases[] = {
 		{ 0, 0x02, "/hot " },	   { 0, 0x04, "failing /" }, { 0, 0x08, "read_only /" }, { 0, 0x10, "failing /" },
-		{ 1, 0x57, "/" /* 70 */ }, { 1, 0x58, "/hot " },     { 3, 10, "/" },	       { 3, 9, "spare /" },
+		{ 1, 0x57, "/" /* 70 */ }, { 1, 0x70, "/" /* 95: it says itself */ },     { 3, 10, "/" },	       { 3, 9, "spare /" },
 		{ 5, 89, "/" },		   { 5, 90, "/worn " },	     { 5, 100, "worn /" },     { 5, 255, "worn /" },
 		{ 32, 255, "/" },	   { 160, 255, "/" }, /* how much was read; media errors */
 	};
