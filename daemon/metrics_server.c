@@ -2,8 +2,8 @@
 /*
  * Metrics by HTTP.
  *
- * The kernel is asked in a child process, as devices that hang may hang that; one at a time, and what it has to say is for all who have asked by then.  A
- * connection is in one of these states:
+ * The kernel is asked in a child process, as devices that hang may hang that; one at a time, and what it has to say is for all who have asked by then, and
+ * for those who ask in the second behind that: nobody has the kernel asked without a pause.  A connection is in one of these states:
  *
  *  READING	the request comes
  *  WAITING	for the child
@@ -40,6 +40,7 @@
 #define LISTENERS_MAX	8
 #define CONNECTION_US	UINT64_C(10000000)
 #define RETRY_US	UINT64_C(10000000)
+#define PAUSE_US	UINT64_C(1000000)
 #define ACCEPTS_MAX	100 /* in a second */
 #define ANSWER_MAX	(64u << 20) /* bytes that are read of the child's */
 
@@ -84,6 +85,8 @@ struct metrics_server {
 	unsigned connections;
 	int collected; /* file with what the child has to say */
 	bool collecting;
+	struct answer *last; /* younger than a second; or NULL */
+	sd_event_source *forget;
 };
 
 /* ------------------------------------------------------------------ answers */
@@ -210,6 +213,27 @@ static struct answer *read_collected(const struct metrics_server *server)
 	return answer;
 }
 
+static int forget_last(sd_event_source *source, uint64_t when, void *data)
+{
+	struct metrics_server *server = data;
+
+	(void)source;
+	(void)when;
+	server->forget = sd_event_source_disable_unref(server->forget);
+	answer_leave(server->last);
+	server->last = NULL;
+	return 0;
+}
+
+/* Without memory for the timer it is not kept. */
+static void keep(struct metrics_server *server, struct answer *answer)
+{
+	if (sd_event_add_time_relative(server->event, &server->forget, CLOCK_MONOTONIC, PAUSE_US, PAUSE_US / 10, forget_last, server) < 0)
+		return;
+	answer->users++;
+	server->last = answer;
+}
+
 static void give_to_all(struct metrics_server *server, struct answer *answer)
 {
 	struct connection *next;
@@ -230,7 +254,9 @@ static int collected(sd_event_source *source, const siginfo_t *info, void *data)
 
 	sd_event_source_unref(source);
 	server->collecting = false;
-	give_to_all(server, answer ? answer : answer_error(HTTP_UNAVAILABLE));
+	answer = answer ? answer : answer_error(HTTP_UNAVAILABLE);
+	keep(server, answer);
+	give_to_all(server, answer);
 	return 0;
 }
 
@@ -268,6 +294,10 @@ static void take_request(struct connection *c)
 	status = http_judge(c->request, c->done, PAGE);
 	if (status == HTTP_MORE)
 		return;
+	if (status == HTTP_OK && c->server->last) {
+		give(c, c->server->last);
+		return;
+	}
 	if (status == HTTP_OK) {
 		c->state = WAITING;
 		if (sd_event_source_set_io_events(c->io, 0) >= 0 && !begin_collecting(c->server))
@@ -517,6 +547,8 @@ void metrics_server_free(struct metrics_server *server)
 {
 	while (server->oldest)
 		connection_end(server->oldest);
+	sd_event_source_disable_unref(server->forget);
+	answer_leave(server->last);
 	listen_no_more(server);
 	for (unsigned i = 0; i < server->nr_given; i++)
 		listener_end(&server->given[i]);

@@ -92,6 +92,15 @@ def bundle(larder, *words, env=None):
         return path, {m.name.split("/", 1)[1]: tar.extractfile(m).read().decode() for m in members if m.isfile()}
 
 
+def test_lines_of_root(told):
+    """Any user may write to the journal under any name."""
+    larder, _, place = told
+    bundle(larder)
+    (call,) = [row for row in (place / "calls").read_text().splitlines() if "/journalctl " in row]
+    matches = call.partition(" short-iso ")[2].split(" + ")
+    assert len(matches) == 4 and all("_UID=0" in m.split() or m.startswith("_SYSTEMD_UNIT=") for m in matches), call
+
+
 def test_what_is_in_it(told):
     larder, _, _ = told
     before = [digest(d) for d in larder.devices]

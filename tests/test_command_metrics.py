@@ -93,6 +93,11 @@ def until_it_listens(rig, where):
         time.sleep(0.01)
 
 
+def pause():
+    """As long as what the kernel has said is good for."""
+    time.sleep(1.2)
+
+
 def of_command(rig):
     return rig.larder("metrics", env=rig.environment()).stdout
 
@@ -101,9 +106,11 @@ def test_same_text_as_the_command(listening):
     said = text(ask(listening.path))
     assert said == of_command(listening) and "larder_volume_read_hits_total" in said and said.endswith("# EOF\n")
     # as it is then
+    pause()
     listening.status.write_text(line("volume", "data", read_hits=77))
     assert 'larder_volume_read_hits_total{volume="data",cache=""} 77\n' in text(ask(listening.path))
     assert listening.path.stat().st_mode & 0o777 == 0o600, "for root alone"
+    pause()
     assert text(ask(listening.path, b"GET /metrics?format=x HTTP/1.0\n\n")) == of_command(listening)
 
 
@@ -192,9 +199,24 @@ def test_many_at_once(listening):
 
 def test_kernel_does_not_answer(listening):
     listening.status.unlink()
+    began = time.monotonic()
     assert status(ask(listening.path)) == 503
     listening.status.write_text("")
+    until(lambda: status(ask(listening.path)) == 200)
+    assert time.monotonic() - began >= 1, "not asked again at once"
     assert text(ask(listening.path)) == "# EOF\n"
+
+
+def test_as_often_as_one_likes(listening):
+    """The kernel is asked once in a second, whoever asks how often."""
+    began = time.monotonic()
+    said = set()
+    for n in range(40):
+        listening.status.write_text(line("volume", "data", read_hits=n))
+        said.add(text(ask(listening.path)))
+    assert len(said) <= time.monotonic() - began + 2
+    pause()
+    assert 'larder_volume_read_hits_total{volume="data",cache=""} 39\n' in text(ask(listening.path))
 
 
 def test_no_more_descriptors(listening):

@@ -59,8 +59,9 @@ static const struct {
 	{ "kernel-log.txt", FILTER_LARDER, { "dmesg" } },
 	{ "journal.txt",
 	  FILTER_TEXT,
-	  { "journalctl", "--no-pager", "-q", "-n", "5000", "-o", "short-iso", "SYSLOG_IDENTIFIER=larder", "+", "SYSLOG_IDENTIFIER=larderd", "+",
-	    "_SYSTEMD_UNIT=larderd.service", "+", "_SYSTEMD_UNIT=larder-events.service" } },
+	  /* an identifier is the sender's word, the rest of it the journal's */
+	  { "journalctl", "--no-pager", "-q", "-n", "5000", "-o", "short-iso", "SYSLOG_IDENTIFIER=larder", "_UID=0", "+", "SYSLOG_IDENTIFIER=larderd", "_UID=0",
+	    "+", "_SYSTEMD_UNIT=larderd.service", "+", "_SYSTEMD_UNIT=larder-events.service" } },
 	{ "module.txt", FILTER_TEXT, { "modinfo", "larder" } },
 	{ "versions-dmsetup.txt", FILTER_TABLE, { "dmsetup", "version" } },
 	{ "versions-mdadm.txt", FILTER_TEXT, { "mdadm", "--version" } },

@@ -11,6 +11,7 @@ def attribute(number, name, value, raw):
     raw = {"value": raw, "string": str(raw)}
     return {"id": number, "name": name, "value": value, "worst": value, "thresh": 0, "when_failed": "", "raw": raw}
 
+
 def ata(passed=True, celsius=35, limit=60, pending=0, called=PENDING, statistic=None, wearout=None, link=60, most=60):
     """A SATA disk; called: attribute 197; statistic, wearout: percent used by the statistics, percent left by attribute 233."""
     rows = [attribute(5, "Reallocated_Sector_Ct", 100, 3), attribute(197, called, 100, pending)]
