@@ -189,7 +189,8 @@ int doubt_ask(struct cache *c, u32 *asked)
 		err = d->settled && after_attempt(d->settled, *asked) ? 0 : d->error ?: -EIO;
 		*asked = 0;
 	}
-	if (err)
+	/* -EAGAIN: that attempt found something in the hands of others, and another one is asked for */
+	if (err && err != -EAGAIN)
 		return err;
 	/* also where that doubt is over, and there is another one */
 	if (!*asked)

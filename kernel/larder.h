@@ -1507,7 +1507,7 @@ const struct larder_commit *segment_last_block(struct cache *c, u32 segment, con
 /* a block of this cache that belongs into another segment, and that nothing but an SSD that mistakes places puts there */
 bool segment_holds_another(struct cache *c, u32 segment, const void *buf);
 /* the sums that the blocks of this life know, into data_slots of them */
-void segment_block_sums(struct cache *c, u32 segment, const void *buf, u32 *sums);
+void segment_block_sums(struct cache *c, u32 segment, const void *const *buf, u32 copies, u32 *sums);
 
 /* ------------------------------------------------------------------ sums.c: checksums.  Process context. */
 int sums_create(struct cache *c);			/* sleeps */

@@ -297,8 +297,9 @@ static int pass_read(struct scrub_pass *p)
 static int pass_sums(struct scrub_pass *p)
 {
 	struct segment_contents sc = { .sums = p->sums };
+	const void *buf[SEGMENT_COPIES];
 	struct cache *c = p->cache;
-	u32 i;
+	u32 i, copies = 0;
 
 	if (sums_look(c, p->segment, p->sums)) {
 		if (p->active)
@@ -313,7 +314,8 @@ static int pass_sums(struct scrub_pass *p)
 	}
 	for (i = 0; i < ARRAY_SIZE(p->copy); i++)
 		if (p->copy[i].segment != LARDER_NO_SEGMENT)
-			segment_block_sums(c, p->segment, p->copy[i].buf, p->sums);
+			buf[copies++] = p->copy[i].buf;
+	segment_block_sums(c, p->segment, buf, copies, p->sums);
 	return 0;
 }
 

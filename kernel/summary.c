@@ -7,9 +7,12 @@
  * depends on it: a segment without a valid summary is read whole.  So where memory is short it is left out, and a power cut that
  * tears it does no harm.
  *
- * A segment that is read whole may hold commit blocks of older lives, in any slot behind the last one of this life.  For the
- * entries they do no harm: the index knows better.  The sums are those of blocks up to, and of the same epoch as, the one that has
- * the sequence number of the segment's last record; its hash must be that of its epoch, as far as the superblock knows that.
+ * A segment that is read whole may hold commit blocks of older lives, in any slot behind the last one of this life; and in front
+ * of that, too, where an SSD has lost a write.  For the entries they do no harm: the index knows better.  The sums are those of
+ * blocks up to, and of the same epoch as, the one that has the sequence number of the segment's last record; its hash must be that
+ * of its epoch, as far as the superblock knows that.  They have higher numbers than any record that the segment had before it was
+ * emptied in this run of the cache, and than all blocks in front of them; and none lies where a newer one has data.  (What an
+ * earlier run had lost at the very beginning of a segment is not told by that.)
  */
 #include <linux/vmalloc.h>
 #include "larder.h"
@@ -326,19 +329,58 @@ static void block_entries(struct cache *c, const struct larder_commit *k, struct
 	}
 }
 
-/* Of all blocks of the last one's epoch: what a data slot holds cannot pass for one, the hash is nobody's to know. */
-static void blocks_sums(struct cache *c, u32 segment, const void *buf, const struct larder_commit *last, u32 *sums)
+/* Not of an older life, as far as this run knows. */
+static bool block_is_of_life(const struct cache *c, u32 segment, const struct larder_commit *k)
 {
-	const struct larder_commit *k;
-	u32 slot, i;
+	return le64_to_cpu(k->sequence) >= READ_ONCE(c->segments[segment].emptied);
+}
 
-	for (slot = 0; slot <= le16_to_cpu(last->slot); slot++) {
-		k = segment_block(c, segment, buf, slot);
-		if (!k || k->hash != last->hash || k->epoch != last->epoch)
+/* The newest block in this slot of any copy that may be of the life that ended with last; NULL: there is none. */
+static const struct larder_commit *block_beside(struct cache *c, u32 segment, const void *const *buf, u32 copies, u32 slot,
+						const struct larder_commit *last)
+{
+	const struct larder_commit *k, *best = NULL;
+	u32 i;
+
+	for (i = 0; i < copies; i++) {
+		k = segment_block(c, segment, buf[i], slot);
+		if (!k || k->hash != last->hash || k->epoch != last->epoch || !block_is_of_life(c, segment, k))
 			continue;
-		for (i = 0; i < larder_commit_slots(k); i++)
-			sums[le16_to_cpu(k->first) + i] = larder_commit_sum(k, i);
+		if (!best || le64_to_cpu(k->sequence) > le64_to_cpu(best->sequence))
+			best = k;
 	}
+	return best;
+}
+
+/*
+ * Of all blocks of this life: what a data slot holds cannot pass for one, the hash is nobody's to know.  Where a sum is known it
+ * stays.  Without memory none is found.
+ */
+static void blocks_sums(struct cache *c, u32 segment, const void *const *buf, u32 copies, const struct larder_commit *last,
+			u32 *sums)
+{
+	unsigned long *good = bitmap_zalloc(c->data_slots, GFP_NOIO);
+	u32 slot, end = le16_to_cpu(last->slot), i;
+	const struct larder_commit *k;
+	u64 most = 0;
+
+	for (slot = 0; good && slot <= end; slot++) {
+		k = block_beside(c, segment, buf, copies, slot, last);
+		if (!k || le64_to_cpu(k->sequence) <= most || le64_to_cpu(k->sequence) > le64_to_cpu(last->sequence))
+			continue;
+		most = le64_to_cpu(k->sequence);
+		__set_bit(slot, good);
+	}
+	/* from the last one down: what a block covers holds no other one */
+	for (slot = end + 1; good && slot--; ) {
+		if (!test_bit(slot, good))
+			continue;
+		k = block_beside(c, segment, buf, copies, slot, last);
+		slot = le16_to_cpu(k->first);
+		for (i = 0; i < larder_commit_slots(k); i++)
+			sums[slot + i] = sums[slot + i] ?: larder_commit_sum(k, i);
+	}
+	bitmap_free(good);
 }
 
 const struct larder_commit *segment_last_block(struct cache *c, u32 segment, const void *buf, u32 end, u32 *slot)
@@ -375,10 +417,12 @@ static int blocks_from_copies(struct cache *c, u32 segment, void *buf)
 	slot = last ? slot + 1 : c->data_slots;
 	while (slot-- && unreadable < UNREADABLE_SLOTS) {
 		k = segment_block(c, segment, buf, slot);
+		if (k && !block_is_of_life(c, segment, k))
+			k = NULL;
 		for (i = 0; !k && i < n; i++) {
 			if (copy_read_slot(c, copy[i], slot, other))
 				unreadable++;
-			else if (block_valid(c, segment, other, slot))
+			else if (block_valid(c, segment, other, slot) && block_is_of_life(c, segment, other))
 				k = memcpy(buf + (size_t)slot * LARDER_SLOT_SIZE, other, LARDER_SLOT_SIZE);
 		}
 		if (k && !last && block_is_last(c, segment, k))
@@ -415,6 +459,7 @@ bool segment_holds_another(struct cache *c, u32 segment, const void *buf)
 static int read_blocks(struct cache *c, u32 segment, struct segment_contents *sc)
 {
 	void *buf = __vmalloc((size_t)c->data_slots * LARDER_SLOT_SIZE, GFP_NOIO);
+	const void *whole = buf;
 	const struct larder_commit *k, *last = NULL;
 	u32 slot;
 	int err;
@@ -434,21 +479,22 @@ static int read_blocks(struct cache *c, u32 segment, struct segment_contents *sc
 			last = k;
 	}
 	if (sc->sums && last)
-		blocks_sums(c, segment, buf, last, sc->sums);
+		blocks_sums(c, segment, &whole, 1, last, sc->sums);
 	if (!err)
 		WRITE_ONCE(c->segments[segment].foreign, !last && segment_holds_another(c, segment, buf));
 	vfree(buf);
 	return err;
 }
 
-void segment_block_sums(struct cache *c, u32 segment, const void *buf, u32 *sums)
+void segment_block_sums(struct cache *c, u32 segment, const void *const *buf, u32 copies, u32 *sums)
 {
-	const struct larder_commit *last;
-	u32 slot;
+	const struct larder_commit *last = NULL;
+	u32 slot, i;
 
-	last = segment_last_block(c, segment, buf, c->data_slots, &slot);
+	for (i = 0; i < copies && !last; i++)
+		last = segment_last_block(c, segment, buf[i], c->data_slots, &slot);
 	if (last)
-		blocks_sums(c, segment, buf, last, sums);
+		blocks_sums(c, segment, buf, copies, last, sums);
 }
 
 int segment_read_summary(struct cache *c, u32 segment, struct segment_contents *sc)

@@ -20,9 +20,9 @@ REGION = 1 << 17  # sectors that have a mark together
 HELD = 2000  # ms: long enough to do something meanwhile; what is judged is the order
 
 
-def make(make_disk, hdd_mb: int = 64, disk: dict | None = None, ssd_discard: str = "none", **options: object) -> Stack:
+def make(make_disk, hdd_mb: int = 64, disk: dict | None = None, ssd_discard: str = "none", ssd_mb: int = 32, **options: object) -> Stack:
     """Small segments; nothing is written back, or checkpointed, but what the test does; the backing has discards."""
-    ssd = make_disk("ssd0", model="null", mb=32, wce=1, fua=1, discard=ssd_discard)
+    ssd = make_disk("ssd0", model="null", mb=ssd_mb, wce=1, fua=1, discard=ssd_discard)
     hdd = make_disk("hdd0", model="null", mb=hdd_mb, wce=1, discard="zero", **(disk or {}))
     options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50} | options
     return Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
@@ -621,6 +621,49 @@ def test_place_of_a_superblock_is_bad(make_disk, kernel_log, status):
     stack.ssd.heal()
     cut(stack)
     assert [stack.volume.read(s, BLOCK) for s in (0, 8192, 16384)] == [A, B, C]
+    stack.stop()
+
+
+def lost_over_a_block(stack: Stack, trace) -> bytes:
+    """A record of one block at sector 0, with its commit block, gets lost: in its place lies one like it of the segment's life before.
+    Others fill the segment up.  Returns what was written."""
+    first, size, number = segment_layout(stack.ssd)
+    magic = None
+    for _ in range(400 * number):
+        data = os.urandom(BLOCK * SECTOR)
+        stack.volume.write(0, data)
+        stack.volume.flush()
+        written = [c for c in trace.commands(stack.ssd, "write") if c.sector >= first and c.sectors == 2 * BLOCK]
+        trace.clear()
+        if not written:
+            continue
+        magic = magic or stack.ssd.read(written[0].sector + BLOCK, 1)[:4]
+        place = written[0].sector + 2 * BLOCK  # of the next one
+        if not 0 < (place - first) % size < size // 2 or stack.ssd.read(place + BLOCK, 1)[:4] != magic:
+            continue
+        data = os.urandom(BLOCK * SECTOR)
+        stack.ssd.fail(op="write", from_=place, to=place + 2 * BLOCK, status="lost", count=1)
+        stack.volume.write(0, data)
+        hit = stack.ssd.faults()[0]["hits"] and stack.ssd.read(place + BLOCK, 1)[:4] == magic
+        stack.ssd.heal()
+        if hit:
+            for i in range(1, 2 * size // BLOCK):
+                stack.volume.write(BLOCK * i, C)
+            return data
+    raise AssertionError("no such place")
+
+
+def test_block_of_an_older_life_is_not_believed(make_disk, trace, kernel_log):
+    """What the SSD has lost in the middle of a segment is found by whoever compares it, though what lies there has its own block."""
+    kernel_log.expect(SSD_NOISE)
+    stack = make(make_disk, ssd_mb=8)
+    data = lost_over_a_block(stack, trace)
+    stack.cache.message("scrub")
+    wait_for(lambda: stack.cache.status()["scrub"] == "done", 60, "the scrub")
+    found = []
+    attempt(lambda: found.append(stack.volume.read(0, BLOCK)))
+    assert found in ([], [data])
+    assert stack.cache.status()["scrub_unrepairable"]
     stack.stop()
 
 
