@@ -13,6 +13,7 @@ import pytest
 
 TOP = Path(__file__).resolve().parents[1]
 MODULE = TOP / "udev" / "dracut"
+ARRAY = "1f2e3d4c:00112233:44556677:8899aabb"
 VOLUME = "4762e82b-29a8-5b0e-813a-5b13a9901745"
 # each says what it was called for; nothing else of dracut is there
 STUBS = """
@@ -21,6 +22,9 @@ say() { printf '%s\\n' "$*"; }
 require_binaries() { [ "$*" = "/usr/sbin/larder /usr/lib/udev/larder-probe" ] && [ -n "$binaries" ]; }
 modinfo() { [ "$*" = "-k 6.1.0 larder" ] && [ -z "$module_is_missing" ]; }
 dwarn() { say warned; }
+# a device is called by its numbers here: / is on 9:0, on 253:1, on 8:0
+for_each_host_dev_and_slaves() { for d in 9:0 253:1 8:0; do ! "$1" $d || return 0; done; return 1; }
+mdadm() { [ "$*" = "--detail --export /dev/md127" ] && say MD_LEVEL=raid1 && say "MD_UUID=$of_array"; }
 for f in instmods inst inst_multiple inst_rules inst_hook dracut_need_initqueue; do
 	eval "$f() { say $f \\"\\$@\\"; }"
 done
@@ -30,35 +34,51 @@ moddir=MODULE mount_needs= kernel=6.1.0
 """
 
 
-def call(function, *, hostonly="", types="", binaries="yes", image="/nowhere", root="/nowhere", **more):
-    text = f"declare -A host_fs_types=({types})\n{STUBS}\n{function}\n"
+def call(function, *, hostonly="", binaries="yes", image="/nowhere", root="/nowhere", **more):
     env = dict(os.environ, module=str(MODULE), hostonly=hostonly, binaries=binaries, initdir=str(image), LARDER_ROOT=str(root))
-    env |= more
-    return subprocess.run(["bash", "-c", text], capture_output=True, text=True, env=env)
+    env |= {"of_array": ARRAY, "LARDER_MACHINE_ID": "/nowhere"} | more
+    return subprocess.run(["bash", "-c", f"{STUBS}\n{function}\n"], capture_output=True, text=True, env=env)
 
 
+def larder_root(tmp_path, volume="", luks="", arrays="", code=0):
+    """In the place of that script, which has tests of its own (test_command_initramfs.py)."""
+    path = tmp_path / "larder-root"
+    case = f"case ${{1-}} in --luks) say {luks} ;; --arrays) say {arrays} ;; *) say {volume} ;; esac"
+    path.write_text(f'#!/bin/sh\nsay() {{ [ -z "$*" ] || echo "$*"; }}\n{case}\nexit {code}\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("uuid", ["", f"LARDER-{VOLUME}", "LVM-x"])
 @pytest.mark.parametrize(
-    ("hostonly", "types", "binaries", "code"),
+    ("hostonly", "volume", "known", "binaries"),
     [
-        ("", "", "yes", 0),
-        ("", "", "", 1),  # larder is not installed
-        ("yes", "", "yes", 255),
-        ("yes", "[/dev/sda1]=ext4 [/dev/sda2]=linux_raid_member", "yes", 255),
-        ("yes", "[/dev/dm-0]=ext4 [/dev/sdb]=larder_member", "yes", 0),
-        ("yes", "[/dev/sdb]=larder_member", "", 1),
+        ("", "", True, "yes"),
+        ("", "", True, ""),  # larder is not installed
+        ("yes", "", True, "yes"),
+        ("yes", VOLUME, True, "yes"),
+        ("yes", "", False, "yes"),
+        ("yes", VOLUME, True, ""),
     ],
 )
-def test_check(hostonly, types, binaries, code):
-    run = call("r=0; check || r=$?; exit $r", hostonly=hostonly, types=types, binaries=binaries)
-    assert (run.returncode, run.stderr) == (code, "")
+def test_check(tmp_path, hostonly, volume, known, binaries, uuid):
+    """Where dracut takes what this machine needs: if root is on a volume, or what else the initramfs is to find.
+
+    By nothing of blkid's, which does not know members.
+    """
+    if uuid:
+        (tmp_path / "dev/block/253:1/dm").mkdir(parents=True)
+        (tmp_path / "dev/block/253:1/dm/uuid").write_text(uuid + "\n")
+    root = larder_root(tmp_path, volume, code=0 if known else 1)
+    run = call("r=0; check || r=$?; exit $r", hostonly=hostonly, binaries=binaries, root=root, LARDER_SYS=str(tmp_path))
+    wanted = not hostonly or volume or uuid.startswith("LARDER")
+    assert (run.returncode, run.stderr) == (1 if not binaries else 0 if wanted else 255, "")
     assert run.stdout == "" if binaries else "warned\n"
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_contents(tmp_path, known):
-    root, image = tmp_path / "larder-root", tmp_path / "image"
-    root.write_text(f'#!/bin/sh\n[ "$1" = --luks ] || echo {VOLUME}\nexit {0 if known else 1}\n')
-    root.chmod(0o755)
+    root, image = larder_root(tmp_path, VOLUME, code=0 if known else 1), tmp_path / "image"
     run = call("say $(depends); installkernel; install", hostonly="yes", image=image, root=root)
     assert not (image / "etc/crypttab").exists() and not (image / "etc/cmdline.d").exists()
     recorded = image / "etc/larder/root"
@@ -70,7 +90,7 @@ def test_contents(tmp_path, known):
         "inst /usr/sbin/larder /sbin/larder",
         "inst_multiple /usr/lib/udev/larder-probe",
         "inst_rules 11-dm-larder.rules 56-dm-larder.rules 62-larder.rules 63-md-z-larder.rules",
-        "inst_multiple -o /etc/larder/larder.conf /etc/machine-id",
+        "inst_multiple -o /etc/larder/larder.conf",
         *([] if known else ["warned"]),
         "inst_hook initqueue/settled 70 MODULE/larder-assemble.sh",
         "inst_hook initqueue/timeout 70 MODULE/larder-degraded.sh",
@@ -81,12 +101,41 @@ def test_contents(tmp_path, known):
 @pytest.mark.parametrize(("volume", "missing"), [("", "yes"), (VOLUME, ""), (VOLUME, "yes")])
 def test_kernel_without_the_module(tmp_path, volume, missing):
     """Said where root needs it."""
-    root = tmp_path / "larder-root"
-    root.write_text(f'#!/bin/sh\n[ "$1" = --luks ] || [ -z "{volume}" ] || echo {volume}\n')
-    root.chmod(0o755)
+    root = larder_root(tmp_path, volume)
     run = call("install", image=tmp_path / "image", root=root, module_is_missing=missing)
     assert (run.returncode, run.stderr) == (0, "")
     assert ("warned" in run.stdout.splitlines()) == bool(volume and missing)
+
+
+@pytest.mark.parametrize("arrays", ["", "md127"])
+@pytest.mark.parametrize("hostonly", ["", "yes"])
+def test_arrays_below_root(tmp_path, arrays, hostonly):
+    """An image for any machine assembles those alone that the words name, or all (rd.auto)."""
+    image, root = tmp_path / "image", larder_root(tmp_path, VOLUME, arrays=arrays)
+    run = call("say $(depends); install", hostonly=hostonly, image=image, root=root)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.splitlines()[0] == ("dm rootfs-block mdraid" if arrays else "dm rootfs-block")
+    words, listed = image / "etc/cmdline.d/90larder.conf", image / "etc/larder/arrays"
+    if arrays:
+        assert (words.read_text(), listed.read_text()) == (f"rd.md.uuid={ARRAY}\n", ARRAY + "\n")
+    else:
+        assert not words.exists() and not listed.exists()
+
+
+@pytest.mark.parametrize(
+    ("image_has", "machine_has", "then"),
+    [(None, "id\n", "id\n"), ("", "id\n", "id\n"), ("own\n", "id\n", "own\n"), ("", "", "")],
+)
+def test_machine_id(tmp_path, image_has, machine_has, then):
+    """Where dracut has made an empty one for any machine, root's stack would be another machine's."""
+    path = tmp_path / "image/etc/machine-id"
+    path.parent.mkdir(parents=True)
+    if image_has is not None:
+        path.write_text(image_has)
+        path.chmod(0o444)
+    (tmp_path / "id").write_text(machine_has)
+    run = call("install", image=tmp_path / "image", root=larder_root(tmp_path, VOLUME), LARDER_MACHINE_ID=str(tmp_path / "id"))
+    assert (run.returncode, run.stderr, path.read_text()) == (0, "", then)
 
 
 HEADER = "0dd5b1f2-86a4-4cd0-9a5e-4a3e9bb3b0c7"
@@ -104,12 +153,10 @@ OTHER = "swap /dev/sdb1 none luks\n"
 )
 def test_encrypted_root(tmp_path, mapping, line, flags, options):
     """The module crypt is taken in, and told which LUKS layer it is and what it is called, for systemd and without."""
-    image, root, dmsetup = tmp_path / "image", tmp_path / "larder-root", tmp_path / "dmsetup"
-    root.write_text(f'#!/bin/sh\n[ "$1" != --luks ] || echo {mapping} {HEADER} root\n')
+    image, root, dmsetup = tmp_path / "image", larder_root(tmp_path, luks=f"{mapping} {HEADER} root"), tmp_path / "dmsetup"
     table = f"0 8 crypt aes-xts-plain64 :64:logon:x 0 253:1 0 {flags}"
     dmsetup.write_text(f'#!/bin/sh\n[ "$*" = "table {mapping}" ] && echo "{table}"\n')
-    for path in (root, dmsetup):
-        path.chmod(0o755)
+    dmsetup.chmod(0o755)
     (tmp_path / "crypttab").write_text(line + "\n")
     (tmp_path / "crypto").write_text("module : xts\n\nmodule       : aes_generic\n\nmodule : xts\n")
     (image / "etc").mkdir(parents=True)
@@ -142,7 +189,7 @@ def test_what_it_names_is_there():
         assert (MODULE / name).is_file() and os.access(MODULE / name, os.X_OK) and f"dracut/{name}" in installed
 
 
-def sourced(tmp_path, hook, code, root="", cmdline="", recorded=""):
+def sourced(tmp_path, hook, code, root="", cmdline="", recorded="", arrays=()):
     """By a shell that goes on behind it, whatever larder says."""
     for name, end in (("larder", code), ("modprobe", 1)):
         (tmp_path / name).write_text(f"#!/bin/sh\necho {name} $* >>{tmp_path}/ran\nexit {end}\n")
@@ -150,10 +197,15 @@ def sourced(tmp_path, hook, code, root="", cmdline="", recorded=""):
     (tmp_path / "ran").touch()
     (tmp_path / "root").write_text(recorded)
     text = (MODULE / f"larder-{hook}.sh").read_text()
-    (tmp_path / "hook.sh").write_text(text.replace("/etc/larder/root", str(tmp_path / "root")))
+    (tmp_path / "arrays").write_text("".join(f"{x}\n" for x in arrays))
+    for path in ("/etc/larder/root", "/etc/larder/arrays", "/dev/disk/by-id"):
+        text = text.replace(path, str(tmp_path / Path(path).name))
+    (tmp_path / "hook.sh").write_text(text)
     env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}", root=root, cmdline=cmdline)
     getarg = 'getarg() { for w in $cmdline; do case $w in "$1"*) echo "${w#"$1"}"; return 0;; esac; done; return 1; }'
-    run = subprocess.run(["sh", "-c", f"{getarg}; . {tmp_path}/hook.sh; echo on"], capture_output=True, text=True, env=env)
+    cancel = f"cancel_wait_for_dev() {{ echo cancel $* >>{tmp_path}/ran; }}"
+    words = ["sh", "-c", f"{getarg}; {cancel}; . {tmp_path}/hook.sh; echo on"]
+    run = subprocess.run(words, capture_output=True, text=True, env=env)
     assert (run.stdout, run.stderr) == ("on\n", "")
     return (tmp_path / "ran").read_text().splitlines()
 
@@ -180,3 +232,14 @@ def test_hook_of_what_is_degraded(tmp_path, code, root, cmdline, recorded, name)
     """Root's volume alone."""
     expected = ["modprobe -q larder", f"larder assemble --degraded --conf {name}"] if name else []
     assert sourced(tmp_path, "degraded", code, root, cmdline, recorded) == expected
+
+
+@pytest.mark.parametrize("recorded", ["", VOLUME])
+def test_hook_waits_for_no_array_that_is_missing(tmp_path, recorded):
+    """rd.md.uuid= has it waited for to the end, and then nothing is mounted; root is waited for anyway.  Once."""
+    (tmp_path / "by-id").mkdir()
+    (tmp_path / "by-id" / f"md-uuid-{ARRAY}").touch()
+    ran = sourced(tmp_path, "degraded", 0, recorded=recorded, arrays=[ARRAY, ARRAY[::-1]])
+    cancelled = [f"cancel {tmp_path}/by-id/md-uuid-{ARRAY[::-1]}"] if recorded else []
+    assert ran[2 * bool(recorded) :] == cancelled
+    assert (tmp_path / "arrays").exists() != bool(recorded)

@@ -159,6 +159,12 @@ BELOW = {
     "dm-7": ["dm-2", "dm-6"],
     "dm-8": ["dm-1"],
     "dm-10": ["dm-8"],  # a LUKS layer on LVM on the volume
+    "md0": ["sda"],
+    "md1p2": ["sda"],
+    "md2": ["sda", "md0"],
+    "dm-11": ["md1p2"],  # a cache
+    "dm-12": ["md0", "dm-11"],
+    "md126": ["dm-12"],  # an array of volumes
 }
 UUIDS = {
     "dm-0": f"LARDER-{OF_ROOT}-cache",
@@ -171,6 +177,8 @@ UUIDS = {
     "dm-7": "LVM-y",
     "dm-8": "LVM-z",
     "dm-10": f"{DM_HEADER}-luks",
+    "dm-11": f"LARDER-{OF_ROOT}-cache",
+    "dm-12": f"LARDER-{OF_ROOT}",
 }
 NAMES = {"dm-0": "larder-cache-x", "dm-1": "root", "dm-2": "root-crypt", "dm-10": "luks"}
 NAMES |= {"dm-4": "two", "dm-5": "two-crypt_dif", "dm-6": "two-crypt"}
@@ -179,6 +187,7 @@ NAMES |= {"dm-4": "two", "dm-5": "two-crypt_dif", "dm-6": "two-crypt"}
 def larder_root(tmp_path, source, *words, usr="", btrfs=()):
     """What it prints of a / on this device, and a /usr on that one, by sysfs; btrfs: devices of one filesystem."""
     block, filesystems = tmp_path / "block", tmp_path / "btrfs"
+    tmp_path.mkdir(exist_ok=True)
     for name, lower in BELOW.items():
         (block / name / "slaves").mkdir(parents=True)
         (block / name / "dev").write_text("1:1\n")
@@ -217,6 +226,15 @@ def larder_root(tmp_path, source, *words, usr="", btrfs=()):
 def test_volume_of_root(tmp_path, source, code, found):
     """Of what / is on, by sysfs; the cache below the volume is none."""
     assert larder_root(tmp_path, source) == (code, found)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"), [("/dev/dm-12", ["md0", "md1"]), ("/dev/md126", ["md0", "md1"]), ("/dev/dm-2", []), ("/dev/md2", [])]
+)
+def test_arrays_below_root(tmp_path, source, found):
+    """Of the volume and of its cache; what root is on beside volumes is none of ours."""
+    assert larder_root(tmp_path, source, "--arrays") == (0, found)
+    assert larder_root(tmp_path / "usr", "/dev/sda", "--arrays", usr=source) == (0, found)
 
 
 @pytest.mark.parametrize(

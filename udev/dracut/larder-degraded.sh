@@ -15,4 +15,11 @@ for larder_name in $larder_names; do
 	modprobe -q larder
 	larder assemble --degraded --conf "$larder_name" || :
 done
+# an array that is not here is waited for as long as root would be, and root may do without by now
+if [ -n "$larder_names" ] && [ -s /etc/larder/arrays ]; then
+	while read -r larder_name; do
+		[ -e "/dev/disk/by-id/md-uuid-$larder_name" ] || cancel_wait_for_dev "/dev/disk/by-id/md-uuid-$larder_name"
+	done < /etc/larder/arrays
+	rm -f /etc/larder/arrays
+fi
 unset larder_names larder_name larder_word

@@ -2,38 +2,46 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
 # dracut(8): puts larder into the initramfs, so that the root filesystem may be on a volume.  dracut sources this file; its functions and
-# variables (hostonly, moddir, host_fs_types, inst_*) are dracut.modules(7)'s.
+# variables (hostonly, moddir, inst_*) are dracut.modules(7)'s; that it has not (for_each_host_dev_and_slaves) is multipath's module's, too.
 
 # As PREFIX of make install has it.
 larder_program() {
 	echo "${LARDER_PROGRAM:-/usr/sbin/larder}"
 }
 
-# 0: it belongs in; 255: only if another module, or the user, asks for it.  udev's database calls members larder_member.
+# What / and /usr are on.
+root_is_on() {
+	"${LARDER_ROOT:-/usr/lib/udev/larder-root}" "$@"
+}
+
+# MAJOR:MINOR
+is_volume() {
+	[[ $(cat "${LARDER_SYS:-/sys}/dev/block/$1/dm/uuid" 2> /dev/null) == LARDER-* ]]
+}
+
+# 0: it belongs in; 255: only if another module, or the user, asks for it.  Not by host_fs_types: blkid, which dracut asks, knows no larder_member.
 check() {
-	local type
 	if ! require_binaries "$(larder_program)" /usr/lib/udev/larder-probe; then
 		dwarn "larder: $(larder_program), or larder-probe, is not there: this initramfs finds no volume; make install install-daemon, with one PREFIX for both"
 		return 1
 	fi
 	# shellcheck disable=SC2154
 	if [ -n "$hostonly" ] || [ -n "$mount_needs" ]; then
-		for type in "${host_fs_types[@]}"; do
-			[ "$type" != larder_member ] || return 0
-		done
-		return 255
+		# root; what else the initramfs is to find, as swap for a resume
+		[ -n "$(root_is_on)" ] || for_each_host_dev_and_slaves is_volume || return 255
 	fi
 	return 0
 }
 
 # The LUKS layers of volumes that root is on, a line each: mapping, UUID of the header, volume.
 encrypted() {
-	"${LARDER_ROOT:-/usr/lib/udev/larder-root}" --luks || :
+	root_is_on --luks || :
 }
 
 depends() {
 	echo dm rootfs-block
 	[ -z "$(encrypted)" ] || echo crypt
+	[ -z "$(root_is_on --arrays)" ] || echo mdraid
 }
 
 installkernel() {
@@ -64,17 +72,36 @@ install_encrypted() {
 	done < <(encrypted)
 }
 
+# Of md the module mdraid starts what the words name; an image for any machine has none, nor has one for this machine always.
+install_arrays() {
+	local array uuid
+	for array in $(root_is_on --arrays || :); do
+		uuid=$(mdadm --detail --export "/dev/$array" | sed -n 's/^MD_UUID=//p')
+		[ -n "$uuid" ] || continue
+		# shellcheck disable=SC2154
+		mkdir -p "$initdir/etc/cmdline.d"
+		echo "rd.md.uuid=$uuid" >> "$initdir/etc/cmdline.d/90larder.conf"
+		echo "$uuid" >> "$initdir/etc/larder/arrays"
+	done
+}
+
 install() {
+	local id=${LARDER_MACHINE_ID:-/etc/machine-id}
 	# shellcheck disable=SC2154
 	inst "$(larder_program)" /sbin/larder
 	inst_multiple /usr/lib/udev/larder-probe
 	inst_rules 11-dm-larder.rules 56-dm-larder.rules 62-larder.rules 63-md-z-larder.rules
-	# machine-id: whose the stacks are; without it those that name a machine do not start there
-	inst_multiple -o /etc/larder/larder.conf /etc/machine-id
+	inst_multiple -o /etc/larder/larder.conf
+	# whose the stacks are: without it those that name a machine do not start there.  systemd's module makes an empty one for any machine.
+	# shellcheck disable=SC2154
+	if [ -s "$id" ] && [ ! -s "$initdir/etc/machine-id" ]; then
+		mkdir -p "$initdir/etc"
+		cp --remove-destination "$id" "$initdir/etc/machine-id"
+	fi
 	# which volume root is on: root=UUID=... does not say it
 	# shellcheck disable=SC2154
 	mkdir -p "$initdir/etc/larder"
-	if ! "${LARDER_ROOT:-/usr/lib/udev/larder-root}" > "$initdir/etc/larder/root"; then
+	if ! root_is_on > "$initdir/etc/larder/root"; then
 		rm -f "$initdir/etc/larder/root"
 		dwarn "larder: it cannot be found out which volume root is on: if it is on one, put larder.degraded=NAME on the kernel's command line, or it does not start there when an SSD is missing"
 	fi
@@ -82,6 +109,7 @@ install() {
 	if [ -s "$initdir/etc/larder/root" ] && ! modinfo -k "$kernel" larder > /dev/null 2>&1; then
 		dwarn "larder: root, or /usr, is on a volume, and the kernel $kernel has no module larder: by this initramfs it does not boot; dkms autoinstall -k $kernel, then dracut --force --kver $kernel"
 	fi
+	install_arrays
 	install_encrypted
 	# shellcheck disable=SC2154
 	inst_hook initqueue/settled 70 "$moddir/larder-assemble.sh"
