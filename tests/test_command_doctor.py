@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -254,6 +255,74 @@ def test_kernel_without_the_module(system):
     (system.root / "lib/modules/6.12.5-amd64/build").symlink_to("/usr/src/linux-headers-that-are-not-below-this-root")
     system.only("wrong", "module", "6.12.5-amd64", "sees no volume; dkms autoinstall -k 6.12.5-amd64")
     system.kernel("6.12.5-amd64", module="extra/larder.ko")
+    assert system.findings(code=0) == []
+
+
+@pytest.mark.parametrize(
+    ("maker", "remedy"),
+    [
+        ("share/initramfs-tools/hook-functions", "update-initramfs -u -k 6.12.5-amd64"),
+        ("lib/dracut/dracut-functions.sh", "dracut --force --kver 6.12.5-amd64"),
+    ],
+)
+def test_initramfs_of_a_kernel_without_the_module(system, maker, remedy):
+    """DKMS does not make it anew."""
+    system.file(f"usr/{maker}")
+    for part in ("initramfs-tools/hooks", "initramfs-tools/scripts/local-top", "initramfs-tools/scripts/local-block"):
+        system.file(f"usr/share/{part}/larder")
+    system.file("usr/lib/dracut/modules.d/90larder/module-setup.sh")
+    system.kernel("6.12.5-amd64", module="extra/other.ko")
+    dkms = "then dkms autoinstall -k 6.12.5-amd64, then "
+    system.only("wrong", "module", "6.12.5-amd64", "install linux-headers-6.12.5-amd64, " + dkms + remedy)
+    (system.root / "lib/modules/6.12.5-amd64/build").symlink_to("/usr/src/linux-headers-that-are-not-below-this-root")
+    system.only("wrong", "module", "6.12.5-amd64", dkms[5:] + remedy)
+
+
+def version_code(version):
+    a, b, c = version
+    return (a << 16) + (b << 8) + min(c, 255)
+
+
+def test_kernel_that_is_too_old(system):
+    """DKMS would build nothing.  Those that kernel/compat.h refuses: at the ends of each of its ranges."""
+    number = r"KERNEL_VERSION\((.*?), (.*?), (.*?)\)"
+    ranges = re.findall(rf"FROM_TO\({number}, {number}", (TOP / "kernel/compat.h").read_text())
+    assert len(ranges) == 4
+    for release in [tuple(map(int, m)) for m in ranges]:
+        first, fine = release[:3], release[3:]
+        for version in (first, (*fine[:2], fine[2] - 1), fine, (*fine[:2], 300)):
+            name = f"{version[0]}.{version[1]}.0-7-amd64"
+            text = f"#define LINUX_VERSION_CODE {version_code(version)}\n#define KERNEL_VERSION(a,b,c) 0\n"
+            system.kernel(name, module="extra/other.ko")
+            system.file(f"lib/modules/{name}/build/include/generated/uapi/linux/version.h", text)
+            said = "dkms autoinstall -k" if fine <= version else "too old for larder"
+            system.only("wrong", "module", name, said)
+            shutil.rmtree(system.root / "lib/modules" / name)
+
+
+@pytest.mark.parametrize(
+    ("release", "old"),
+    [("5.10.0-30-amd64", True), ("6.0.0-1-amd64", True), ("6.5.0-9", True), ("6.1.0-13-amd64", False), ("next", False)],
+)
+def test_release_of_a_kernel_that_is_too_old(system, release, old):
+    """Without its headers: Debian's 6.1.0-13 may be one that is not."""
+    system.kernel(release, module="extra/other.ko")
+    system.only("wrong", "module", release, "too old for larder" if old else "install linux-headers-")
+
+
+@pytest.mark.parametrize("maker", ["share/initramfs-tools/hook-functions", "lib/dracut/dracut-functions.sh"])
+@pytest.mark.parametrize("name", ["initrd.img-6.1.0-1-amd64", "initramfs-6.1.0-1-amd64.img"])
+def test_image_of_either_name(system, maker, name):
+    """Debian's dracut calls it as initramfs-tools does."""
+    system.file(f"usr/{maker}")
+    for part in ("initramfs-tools/hooks", "initramfs-tools/scripts/local-top", "initramfs-tools/scripts/local-block"):
+        system.file(f"usr/share/{part}/larder")
+    system.file("usr/lib/dracut/modules.d/90larder/module-setup.sh")
+    image, module = system.file(f"boot/{name}"), system.kernel("6.1.0-1-amd64")
+    os.utime(image, (1000, 1000))
+    os.utime(module, (1001, 1001))
+    system.only("advice", "initramfs", "6.1.0-1-amd64", "dracut --force --kver" if "dracut" in maker else "update-initramfs -u -k")
+    os.utime(image, (1002, 1002))
     assert system.findings(code=0) == []
 
 
