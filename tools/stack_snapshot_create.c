@@ -187,7 +187,7 @@ static int check_cache(const struct stack *s, const struct layers *l)
 /* What the description says is what `create` has made; somebody may have made another filesystem there, or the only one. */
 static int check_content(const struct stack *s, const struct layers *l)
 {
-	bool btrfs = !strcmp(s->fs, "btrfs");
+	bool btrfs = !strcmp(s->fs, "btrfs"), lvm = false;
 	struct device device;
 	int result = LARDER_DONE;
 
@@ -196,10 +196,15 @@ static int check_content(const struct stack *s, const struct layers *l)
 		if (result)
 			return result;
 		result = signature_is(&device, "btrfs", &btrfs);
+		result = result ? result : signature_is(&device, "LVM2_member", &lvm);
 		device_close(&device);
 	}
 	if (!result && btrfs)
 		result = complain(LARDER_USAGE, "%s: is a btrfs, which must not see a copy of itself, and has snapshots of its own: btrfs subvolume snapshot", s->name);
+	else if (!result && lvm)
+		result = complain(LARDER_USAGE,
+				  "%s: is a physical volume of LVM, which activates and changes no group one of whose volumes it sees twice, and has snapshots of its own: lvcreate --snapshot",
+				  s->name);
 	return result;
 }
 

@@ -25,6 +25,7 @@ static struct world {
 	struct stack noted;
 	uint8_t made[STORES][16]; /* logical volumes that there are, by the UUIDs of their stores */
 	unsigned stores; /* that there were */
+	const char *content; /* of the volume, as libblkid calls it; NULL: nothing that is refused */
 	bool shown;
 	unsigned half_made, sought; /* said: of what is half made; that a store is nowhere */
 	unsigned step, fails_at, killed_at; /* fails_at, killed_at 0: never */
@@ -121,6 +122,7 @@ void device_close(struct device *device)
 
 int signature_is(const struct device *device, const char *type, bool *is)
 {
+	*is = world->content && !strcmp(type, world->content);
 	return LARDER_DONE;
 }
 
@@ -396,6 +398,25 @@ static void serials(void)
 	}
 }
 
+/* What must not see a copy of itself is refused before anything is noted, or made. */
+static void contents(void)
+{
+	static const char *const refused[] = { "btrfs", "LVM2_member" };
+
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		make_world(5);
+		world->content = refused[i];
+		CHECK(run(snapshot_create, "data@one") == LARDER_USAGE && world->noted.generation == 5 && !world->noted.snapshots && !world->stores, "%s",
+		      refused[i]);
+		operations++;
+	}
+	world->content = "ext4";
+	CHECK(!run(snapshot_create, "data@one") && stores() == 1, "ext4");
+	make_world(5);
+	strcpy(world->noted.fs, "btrfs");
+	CHECK(run(snapshot_create, "data@one") == LARDER_USAGE && !world->stores, "btrfs, by the description");
+}
+
 int main(void)
 {
 	world = mmap(NULL, sizeof(*world), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -404,5 +425,6 @@ int main(void)
 	run_test("fails", fails);
 	run_test("cannot_go_back", cannot_go_back);
 	run_test("serials", serials);
+	run_test("contents", contents);
 	return 0;
 }
