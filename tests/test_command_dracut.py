@@ -189,16 +189,19 @@ def test_what_it_names_is_there():
         assert (MODULE / name).is_file() and os.access(MODULE / name, os.X_OK) and f"dracut/{name}" in installed
 
 
-def sourced(tmp_path, hook, code, root="", cmdline="", recorded="", arrays=()):
+def sourced(tmp_path, hook, code, root="", cmdline="", recorded="", arrays=(), conf=False):
     """By a shell that goes on behind it, whatever larder says."""
+    by = "case ${LARDER_CONF-} in */none) echo -n 'by no file: ' ;; esac"
     for name, end in (("larder", code), ("modprobe", 1)):
-        (tmp_path / name).write_text(f"#!/bin/sh\necho {name} $* >>{tmp_path}/ran\nexit {end}\n")
+        (tmp_path / name).write_text(f"#!/bin/sh\n{{ {by}; echo {name} $*; }} >>{tmp_path}/ran\nexit {end}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "ran").touch()
     (tmp_path / "root").write_text(recorded)
     text = (MODULE / f"larder-{hook}.sh").read_text()
     (tmp_path / "arrays").write_text("".join(f"{x}\n" for x in arrays))
-    for path in ("/etc/larder/root", "/etc/larder/arrays", "/dev/disk/by-id"):
+    if conf:
+        (tmp_path / "larder.conf").touch()
+    for path in ("/etc/larder/root", "/etc/larder/arrays", "/etc/larder/larder.conf", "/dev/disk/by-id"):
         text = text.replace(path, str(tmp_path / Path(path).name))
     (tmp_path / "hook.sh").write_text(text)
     env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}", root=root, cmdline=cmdline)
@@ -213,6 +216,14 @@ def sourced(tmp_path, hook, code, root="", cmdline="", recorded="", arrays=()):
 @pytest.mark.parametrize("code", [0, 3, 5])
 def test_hook_of_what_is_whole(tmp_path, code):
     assert sourced(tmp_path, "assemble", code) == ["modprobe -q larder", "larder assemble --all"]
+
+
+@pytest.mark.parametrize("conf", [False, True])
+def test_root_of_a_machine_where_little_starts_by_itself(tmp_path, conf):
+    """`auto no all`, say: root= has asked for root all the same."""
+    of_root = [f"by no file: larder assemble --conf {x}" for x in (VOLUME, VOLUME[::-1])]
+    ran = sourced(tmp_path, "assemble", 5, recorded=f"{VOLUME}\n{VOLUME[::-1]}\n", conf=conf)
+    assert ran == ["modprobe -q larder", "larder assemble --all"] + of_root * conf
 
 
 @pytest.mark.parametrize(
@@ -230,7 +241,8 @@ def test_hook_of_what_is_whole(tmp_path, code):
 @pytest.mark.parametrize("code", [0, 5])
 def test_hook_of_what_is_degraded(tmp_path, code, root, cmdline, recorded, name):
     """Root's volume alone."""
-    expected = ["modprobe -q larder", f"larder assemble --degraded --conf {name}"] if name else []
+    by = "by no file: " if "larder.degraded" in cmdline else ""
+    expected = ["modprobe -q larder", f"{by}larder assemble --degraded --conf {name}"] if name else []
     assert sourced(tmp_path, "degraded", code, root, cmdline, recorded) == expected
 
 

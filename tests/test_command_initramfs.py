@@ -41,17 +41,25 @@ def shown(block, uuids):
     return "\n".join(f"mkdir -p {dm}; echo {uuid} >{dm}/uuid; echo v{uuid[-3:]} >{dm}/name" for dm, uuid in lines)
 
 
-def local_block(tmp_path, end, cmdline="", recorded="", appears=()):
-    """The script; appears: volumes that larder shows when it is run."""
-    paths = ("/sbin/larder ", "/proc/uptime", "/proc/cmdline", "/etc/larder/root", "/sys/class/block")
+def larder(tmp_path, text="", end=0):
+    """It says what it was asked for, and by which file, where that is not the usual one."""
+    say = "case ${LARDER_CONF-} in */none) echo -n 'by no file: ' ;; esac; echo larder $*"
+    return program(tmp_path, "larder", f"{{ {say}; }} >>{tmp_path}/ran\n{text}\nexit {end}")
+
+
+def local_block(tmp_path, end, cmdline="", recorded="", appears=(), conf=False):
+    """The script; appears: volumes that larder shows when it is run; conf: there is a larder.conf."""
+    paths = ("/sbin/larder ", "/proc/uptime", "/proc/cmdline", "/etc/larder/root", "/etc/larder/larder.conf", "/sys/class/block")
     text = here(tmp_path, (PARTS / "local-block").read_text(), *paths)
     text = text.replace("/scripts/local-block/cryptroot", str(tmp_path / "cryptroot"))
     (tmp_path / "local-block").write_text(text)
     block = tmp_path / "block"
     show = shown(block, appears)
-    program(tmp_path, "larder", f"echo larder $* >>{tmp_path}/ran\n{show}\nexit {end}")
+    larder(tmp_path, show, end)
     program(tmp_path, "modprobe", f"echo modprobe $* >>{tmp_path}/ran\nexit 1")
     program(tmp_path, "blkid", f"echo blkid $* >>{tmp_path}/ran\necho noise\nexit 2")
+    if conf:
+        (tmp_path / "larder.conf").touch()
     (tmp_path / "cmdline").write_text(cmdline + "\n")
     (tmp_path / "root").write_text(recorded)
 
@@ -87,7 +95,8 @@ WHOLE = ["modprobe -q larder", "larder assemble --all"]
 def test_local_block(tmp_path, root, cmdline, recorded, name):
     """initramfs-tools: what is whole starts; when the wait is nearly over, root's volume alone starts without what is missing."""
     run = local_block(tmp_path, 5, cmdline, recorded)
-    late = [f"larder assemble --degraded --conf {name}"] if name else []
+    by = "by no file: " if "larder.degraded" in cmdline else ""
+    late = [f"{by}larder assemble --degraded --conf {name}"] if name else []
     for uptime, then in ((5, []), (24, []), (25, late), (40, late)):
         assert run(root, uptime, starttime="4") == WHOLE + then
 
@@ -114,17 +123,30 @@ def test_cryptroot_follows_what_starts(tmp_path, appears):
     assert run("UUID=1", 5) == WHOLE + named, "all of it was there before"
 
 
-@pytest.mark.parametrize("end", [0, 5])
-def test_local_top(tmp_path, end):
-    """What is whole starts before cryptroot looks for it: that one comes last there."""
-    program(tmp_path, "larder", f"echo larder $* >>{tmp_path}/ran\necho noise\nexit {end}")
+@pytest.mark.parametrize("conf", [False, True])
+def test_root_of_a_machine_where_little_starts_by_itself(tmp_path, conf):
+    """`auto no all`, say: root= has asked for root all the same; larder.conf says whether it starts degraded."""
+    run = local_block(tmp_path, 5, recorded=f"{OF_ROOT}\n{OF_ROOT[::-1]}\n", conf=conf)
+    whole = WHOLE + [f"by no file: larder assemble --conf {x}" for x in (OF_ROOT, OF_ROOT[::-1])] * conf
+    assert run("UUID=1", 5) == whole
+    assert run("UUID=1", 35) == whole + [f"larder assemble --degraded --conf {x}" for x in (OF_ROOT, OF_ROOT[::-1])]
+
+
+@pytest.mark.parametrize(("end", "recorded"), [(0, ""), (5, ""), (5, OF_ROOT)])
+def test_local_top(tmp_path, end, recorded):
+    """What is whole starts before cryptroot looks for it: that one comes last there.  Root, whatever larder.conf says."""
+    larder(tmp_path, "echo noise", end)
     program(tmp_path, "modprobe", f"echo modprobe $* >>{tmp_path}/ran\nexit 1")
-    text = here(tmp_path, (PARTS / "local-top").read_text(), "/sbin/larder ", "/sys/class/block")
+    paths = ("/sbin/larder ", "/sys/class/block", "/etc/larder/root", "/etc/larder/larder.conf")
+    text = here(tmp_path, (PARTS / "local-top").read_text(), *paths)
+    (tmp_path / "larder.conf").touch()
+    (tmp_path / "root").write_text(recorded and recorded + "\n")
     (tmp_path / "local-top").write_text(text)
     env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}")
     run = subprocess.run(["sh", "-e", tmp_path / "local-top"], capture_output=True, text=True, env=env)
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
-    assert (tmp_path / "ran").read_text().splitlines() == WHOLE
+    root = [f"by no file: larder assemble --conf {recorded}"] if recorded else []
+    assert (tmp_path / "ran").read_text().splitlines() == WHOLE + root
 
 
 SNAPPED = [f"LARDER-{OF_ROOT}{x}" for x in ("-cache", f"-snapshot-{OF_ROOT[::-1]}", "-origin", f"-store-{OF_ROOT[::-1]}", "")]
