@@ -46,7 +46,7 @@ def wanted(tmp_path, release, *, architecture="amd64", images="", offered="", fe
     run = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert run.returncode == 0 and run.stdout == "", run.stderr
     (got,) = (tmp_path / "got").read_text().splitlines()
-    assert "build-essential" in got.split() and "dkms" in got.split()
+    assert {"build-essential", "dkms", "mdadm"} <= set(got.split())
     said = [line for line in run.stderr.splitlines() if "installing" not in line]
     return sorted(w for w in got.split() if w.startswith("linux-") or w == "mokutil"), "\n".join(said)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`make install` on machines that are not the project's own."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -25,3 +26,50 @@ def test_warning_of_a_compiler_to_come(tmp_path, part):
     for werror in ("", "1"):
         run = subprocess.run(["make", *words, f"WERROR={werror}"], capture_output=True, text=True)
         assert "a new one" in run.stderr and bool(run.returncode) == bool(werror)
+
+
+def uninstall(tmp_path, root_is_on="", destdir=""):
+    """As on a machine, all of whose places are below tmp_path; what has run of systemd and udev."""
+    names = "UDEV UNITS DBUS CATALOG POLKIT INITRAMFS DRACUT KERNEL_HOOKS PREFIX"
+    places = {x: tmp_path / x.lower() for x in names.split()}
+    words = ["make", "-s", "-C", TOP / "daemon", f"DESTDIR={destdir}", *(f"{k}={v}" for k, v in places.items())]
+    build, programs = tmp_path / "build", tmp_path / "programs"
+    for directory in (build, programs):
+        directory.mkdir()
+    for name in ("larderd", "larder-probe"):
+        (build / name).touch()
+    subprocess.run([*words, "-o", "all", "install", f"BUILD={build}"], check=True, capture_output=True, text=True)
+    (places["UDEV"] / "larder-root").write_text(f"#!/bin/sh\necho {root_is_on}\n")
+    for name in ("systemctl", "udevadm"):
+        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/ran\nexit 1\n')
+        (programs / name).chmod(0o755)
+    env = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+    run = subprocess.run([*words, "uninstall"], capture_output=True, text=True, env=env)
+    ran = (tmp_path / "ran").read_text().splitlines() if (tmp_path / "ran").exists() else []
+    left = [x for place in places.values() for x in place.rglob("*") if x.is_file()]
+    return run, ran, left
+
+
+def test_uninstall_of_the_daemon(tmp_path):
+    """What runs stops, before its files go; links of instances go; whoever has an initramfs is told."""
+    run, ran, left = uninstall(tmp_path)
+    assert run.returncode == 0 and "update-initramfs -u -k all" in run.stdout and not left
+    units = "larder-scrub.timer larder-events.service larderd.service"
+    assert ran == [
+        f"systemctl stop {units} larder-last-resort@*",
+        f"systemctl --quiet disable {units} larder-assemble@.service",
+        "systemctl daemon-reload",
+        "udevadm control --reload",
+    ]
+
+
+def test_uninstall_below_root(tmp_path):
+    """The next boot would find no root."""
+    run, ran, left = uninstall(tmp_path, root_is_on="4762e82b-29a8-5b0e-813a-5b13a9901745")
+    assert run.returncode != 0 and "nothing was removed" in run.stderr and not ran and len(left) > 20
+
+
+def test_uninstall_from_a_package(tmp_path):
+    """With DESTDIR the machine itself is left alone."""
+    run, ran, _ = uninstall(tmp_path, root_is_on="4762e82b-29a8-5b0e-813a-5b13a9901745", destdir="/../")
+    assert run.returncode == 0 and not ran
