@@ -89,7 +89,7 @@ def test_contents(tmp_path, known):
         "instmods dm_mod larder dm_snapshot dm_integrity crc32c_generic",
         "inst /usr/sbin/larder /sbin/larder",
         "inst_multiple /usr/lib/udev/larder-probe",
-        "inst_rules 11-dm-larder.rules 56-dm-larder.rules 62-larder.rules 63-md-z-larder.rules",
+        "inst_rules 11-dm-larder.rules 56-dm-larder.rules 62-z-larder.rules 63-md-z-larder.rules",
         "inst_multiple -o /etc/larder/larder.conf",
         *([] if known else ["warned"]),
         "inst_hook initqueue/settled 70 MODULE/larder-assemble.sh",
@@ -182,7 +182,7 @@ def test_what_it_names_is_there():
     text = (MODULE / "module-setup.sh").read_text()
     installed = (TOP / "daemon" / "Makefile").read_text()
     for rule in re.findall(r"[\w-]+\.rules", text):
-        assert (TOP / "udev" / rule).is_file()
+        assert f"/rules.d/{rule}" in installed or (TOP / "udev" / rule).is_file()
     hooks = re.findall(r'"\$moddir/([\w.-]+)"', text)
     assert len(hooks) == 2
     for name in ["module-setup.sh", *hooks]:

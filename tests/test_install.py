@@ -28,17 +28,46 @@ def test_warning_of_a_compiler_to_come(tmp_path, part):
         assert "a new one" in run.stderr and bool(run.returncode) == bool(werror)
 
 
-def uninstall(tmp_path, root_is_on="", destdir=""):
-    """As on a machine, all of whose places are below tmp_path; what has run of systemd and udev."""
+def install(tmp_path, destdir=""):
+    """As on a machine, all of whose places are below tmp_path: these, and words of make for them."""
     names = "UDEV UNITS DBUS CATALOG POLKIT INITRAMFS DRACUT KERNEL_HOOKS PREFIX"
     places = {x: tmp_path / x.lower() for x in names.split()}
     words = ["make", "-s", "-C", TOP / "daemon", f"DESTDIR={destdir}", *(f"{k}={v}" for k, v in places.items())]
-    build, programs = tmp_path / "build", tmp_path / "programs"
-    for directory in (build, programs):
-        directory.mkdir()
+    build = tmp_path / "build"
+    build.mkdir()
     for name in ("larderd", "larder-probe"):
         (build / name).touch()
     subprocess.run([*words, "-o", "all", "install", f"BUILD={build}"], check=True, capture_output=True, text=True)
+    return places, words
+
+
+def test_order_of_rules(tmp_path):
+    """Ours come behind multipath's, which says of a disk that it is a path, wherever it is called 62, too; and around md's."""
+    rules = tmp_path / "udev" / "rules.d"
+    rules.mkdir(parents=True)
+    (rules / "62-larder.rules").touch()  # of an earlier release
+    install(tmp_path)
+    for other in ("10-dm", "55-dm", "60-multipath", "62-multipath", "63-md-raid-arrays", "64-md-raid-assembly"):
+        (rules / f"{other}.rules").touch()
+    assert sorted(x.stem for x in rules.iterdir()) == [
+        "10-dm",
+        "11-dm-larder",
+        "55-dm",
+        "56-dm-larder",
+        "60-multipath",
+        "62-multipath",
+        "62-z-larder",
+        "63-md-raid-arrays",
+        "63-md-z-larder",
+        "64-md-raid-assembly",
+    ]
+
+
+def uninstall(tmp_path, root_is_on="", destdir=""):
+    """How it ends; what has run of systemd and udev; what is left."""
+    places, words = install(tmp_path, destdir)
+    programs = tmp_path / "programs"
+    programs.mkdir()
     (places["UDEV"] / "larder-root").write_text(f"#!/bin/sh\necho {root_is_on}\n")
     for name in ("systemctl", "udevadm"):
         (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/ran\nexit 1\n')

@@ -90,7 +90,7 @@ install() {
 	# shellcheck disable=SC2154
 	inst "$(larder_program)" /sbin/larder
 	inst_multiple /usr/lib/udev/larder-probe
-	inst_rules 11-dm-larder.rules 56-dm-larder.rules 62-larder.rules 63-md-z-larder.rules
+	inst_rules 11-dm-larder.rules 56-dm-larder.rules 62-z-larder.rules 63-md-z-larder.rules
 	inst_multiple -o /etc/larder/larder.conf
 	# whose the stacks are: without it those that name a machine do not start there.  systemd's module makes an empty one for any machine.
 	# shellcheck disable=SC2154
