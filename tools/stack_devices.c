@@ -391,6 +391,20 @@ static int disk_fits(const struct devices *d, const struct device *device)
 	return create_check_block(device->path, device->logical_block, block);
 }
 
+/* With a log of its parity md answers a flush before the disk has written.  Behind --reshape the array gets what suits its disks. */
+static int check_write_cache(const struct devices *d, const struct devices_request *request)
+{
+	const char *path = request->claim.path, *node = d->layers.array.node;
+
+	if (request->reshape || !md_is_logged(d->layers.array.device) || !md_has_volatile_cache(&path, 1))
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE,
+			"%s: has a volatile write cache, and %s a log of its parity (PPL), with which md answers a flush before its disks have written: what fsync took for safe "
+			"would be gone behind a power cut; hdparm -W 0 %s, at each boot; or give the array a bitmap instead: mdadm --grow %s "
+			"--consistency-policy=resync, then mdadm --grow %s --bitmap=internal",
+			path, node, path, node, node);
+}
+
 static int mark_leg(const struct devices *d, const struct device *device, uint8_t leg[16])
 {
 	union superblock *sb = device_buffer(LARDER_SB_SIZE);
@@ -471,6 +485,7 @@ int disk_take(const struct devices *d, const struct devices_request *request, bo
 	if (result)
 		return result;
 	result = disk_fits(d, &device);
+	result = result ? result : check_write_cache(d, request);
 	result = result ? result : claim_clear(&device, &claim);
 	if (!result && *d->stack.integrity && !dry_run)
 		result = mark_leg(d, &device, leg);

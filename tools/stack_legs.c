@@ -269,6 +269,16 @@ void joins_no_more(const struct stack *stack, uint64_t before)
 	returned_set(part, before);
 }
 
+/* The array is whole with it, and answers flushes too early: a disk that was unplugged has its cache on again. */
+static void tell_of_write_cache(const struct stack *stack, const struct md_array *array, int leg)
+{
+	const char *const disk = array->leg[leg];
+
+	if (md_is_logged(array->device) && md_has_volatile_cache(&disk, 1))
+		remark("%s: has a volatile write cache, and the array of %s a log of its parity (PPL), with which md answers a flush before its disks have written: what fsync "
+		       "took for safe may be gone behind a power cut; hdparm -W 0 %s; larder doctor says what else helps", disk, stack->name, disk);
+}
+
 static int take_back(const struct stack *stack, const struct md_array *array, int leg, bool *all)
 {
 	uint64_t before = joins_soon(stack, array->device);
@@ -276,6 +286,8 @@ static int take_back(const struct stack *stack, const struct md_array *array, in
 
 	if (result)
 		joins_no_more(stack, before);
+	else
+		tell_of_write_cache(stack, array, leg);
 	return result;
 }
 

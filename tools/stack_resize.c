@@ -142,16 +142,19 @@ static void filesystem_command(const struct sight *sight, const char **words)
 static void show_array(const struct sight *sight, bool asked)
 {
 	char a[SIZE_TEXT], b[SIZE_TEXT];
+	const char *how = asked ? ": takes them" : "; --array takes them";
 	uint64_t now, room;
 
 	if (!*sight->layers.array.node || !md_leg_room(sight->layers.array.device, &now, &room))
 		return;
+	if (asked && md_lacks(sight->layers.array.device))
+		how = ", which it cannot take while it lacks a disk";
 	size_print(a, now, &human);
 	size_print(b, room, &human);
 	if (room <= now)
 		printf("  array %s: takes all that the smallest of its disks has\n", sight->layers.array.node);
 	else
-		printf("  array %s: %s of each disk, %s are there%s%s\n", sight->layers.array.node, a, b, asked ? ": takes them" : "; --array takes them",
+		printf("  array %s: %s of each disk, %s are there%s%s\n", sight->layers.array.node, a, b, how,
 		       asked && md_is_logged(sight->layers.array.device) ? "; for a moment it has no log of its parity" : "");
 }
 
@@ -192,6 +195,23 @@ static int grow_disks(const struct md_array *array, bool dry_run)
 	return result ? result : again;
 }
 
+/* One that is away would be too small for it then, for good; one that is being rebuilt keeps it from growing.  Complains. */
+static int check_whole(const struct sight *sight, const struct resize_request *request)
+{
+	const struct md_array *array = &sight->layers.array;
+	const char *name = request->name;
+	uint64_t now, room, lacks;
+
+	if (!request->array || !*array->node || !md_leg_room(array->device, &now, &room) || room <= now)
+		return LARDER_DONE;
+	lacks = md_lacks(array->device);
+	return lacks ? complain(LARDER_UNSAFE,
+				"%s: --array: %s lacks %d of its disks, or rebuilds them: one that is away could never return to it once it is larger; nothing was changed; "
+				"larder start %s --take-back DISK, or larder replace %s OLD NEW, and wait until it has all of them",
+				name, array->node, __builtin_popcountll(lacks), name, name) :
+		       LARDER_DONE;
+}
+
 static int grow_array(const struct sight *sight, const struct resize_request *request)
 {
 	const struct md_array *array = &sight->layers.array;
@@ -213,6 +233,7 @@ static int grow_array(const struct sight *sight, const struct resize_request *re
 	result = array_thaw(array);
 	if (!result && md_lacks_guard(sight->stack.raid, array->device))
 		result = md_set_guard(array->node, array->device, false);
+	result = result ? result : check_whole(sight, request);
 	if (result || room <= now)
 		return result;
 	result = grow_disks(array, false);
@@ -315,8 +336,11 @@ static int resize(const struct resize_request *request)
 	if (result)
 		return result;
 	show_plan(&sight, request);
-	result = request->dry_run ? print_commands(&sight, request) :
-				    turn_confirm(request->name, request->yes, "Grow it?  Nothing of it can be made smaller again.");
+	fflush(stdout);
+	result = check_whole(&sight, request);
+	if (!result)
+		result = request->dry_run ? print_commands(&sight, request) :
+					    turn_confirm(request->name, request->yes, "Grow it?  Nothing of it can be made smaller again.");
 	look_away(&sight);
 	for (size_t i = 0; !result && !request->dry_run && i < sizeof(steps) / sizeof(steps[0]); i++) {
 		result = look(request->name, &sight);

@@ -156,8 +156,10 @@ def test_leg_of_raid_5_returns(ssds, hdds, caches, kept, gets):
     unplug(hdds[1])
     write(1)
     hdds[1].plug()
+    hdds[1].write_cache(True)
+    run = larder("start", "data")
+    assert gets in run.stdout and (f"hdparm -W 0 {hdds[1]}" in run.stderr) == (not caches)
     hdds[1].write_cache(caches)
-    assert gets in larder("start", "data").stdout
     whole()
     assert "flush" not in larder("status", "data").stdout
     hdds[0].write_cache(True)
@@ -405,6 +407,11 @@ def test_reshape(ssds, make_disk, level, caches):
     refused(USAGE, ["add", "data", "--backing", new, "--reshape", "--spare"], "--spare")
     refused(USAGE, ["add", "data", "--cache", new, "--reshape"], "--backing")
     spare = make_disk("spare", model="null", mb=48, wce=1)
+    if log:
+        told = ("volatile write cache", f"hdparm -W 0 {spare}", "--bitmap=internal")
+        refused(UNSAFE, ["add", "data", "--backing", spare, "--spare"], spare, *told)
+        refused(UNSAFE, ["replace", "data", hdds[0], spare, "--dry-run"], spare, "hdparm -W 0")
+        write_cache(spare, False)
     larder("add", "data", "--backing", spare, "--spare")
     refused(BUSY, ["add", "data", "--backing", new, "--reshape", "--yes"], spare, f"larder drop data {spare}")
     larder("drop", "data", spare)

@@ -47,6 +47,7 @@ from lib.stacks import (
     remove,
     room,
     rows,
+    take_out,
     watched,
     words,
     write,
@@ -1341,6 +1342,10 @@ def test_raid_5_grows(disks, key, make_disk):
     small = room()
     for part in parts:
         part.resize(80)
+    take_out(arrays()[0], parts[3])
+    refused(UNSAFE, ["resize", "data", "--array", "--yes"], "lacks 1 of its disks", "--take-back")
+    larder("start", "data", "--take-back", parts[3])
+    wait_for(lambda: rows()["array"]["state"] == "active", 120, "the disk to be whole")
     said = larder("resize", "data", "--array", "--dry-run").stdout
     assert "no log of its parity" in said and said.index("=resync") < said.index("--size=max") < said.index("=ppl")
     action.write_text("frozen")
