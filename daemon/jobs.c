@@ -160,7 +160,7 @@ void jobs_of_array(struct objects *objects, const char *stack, const char *volum
 	const char *kind = kind_of(now->action);
 	const struct object *o = objects_find(objects, stack);
 	const char *uuid = o ? object_value(o, "UUID") : "";
-	bool paused = !kind && array->stopped;
+	bool paused = !kind && array->note.stopped;
 	struct object *job;
 
 	if (!kind && !paused)
@@ -169,7 +169,7 @@ void jobs_of_array(struct objects *objects, const char *stack, const char *volum
 	object_set(job, "Stack", "%s", stack);
 	if (paused) {
 		object_set(job, "State", "paused");
-		progress(job, array->stopped << LARDER_SECTOR_SHIFT, 0, 0, "bytes");
+		progress(job, array->note.at << LARDER_SECTOR_SHIFT, 0, 0, "bytes");
 		by(job, "resume", WORDS("scrub"), uuid, NULL);
 	} else {
 		/* md says nothing of how far while it waits for another array on the same disks */
@@ -196,7 +196,7 @@ static void take_array(struct objects *objects, const struct object *stack, cons
 	if (device && !uuid_parse(object_value(stack, "UUID"), known.uuid) && !stat(object_value(device, "Path"), &status) && S_ISBLK(status.st_mode) &&
 	    md_scrub_look(status.st_rdev, &array.now)) {
 		stack_part(&known, "md", uuid);
-		array.stopped = scrub_stopped(uuid);
+		scrub_note_get(uuid, &array.note);
 		jobs_of_array(objects, stack->path, volume->path, &array);
 	}
 }

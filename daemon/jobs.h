@@ -11,12 +11,13 @@
 
 #include "../lib/dm.h"
 #include "../lib/md_scrub.h"
+#include "../lib/turn.h"
 #include "objects.h"
 
-/* An array below a stack: what it does, and the sector of its disks where a scrub was stopped; 0: at none. */
+/* An array below a stack: what it does, and whether a scrub was stopped. */
 struct job_array {
 	struct md_scrub now;
-	uint64_t stopped;
+	struct scrub_note note;
 };
 
 /* Adds the jobs of what runs to the objects that are known of it. */

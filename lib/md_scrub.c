@@ -9,6 +9,9 @@
 #include "device.h"
 #include "md_scrub.h"
 
+/* Behind the end of any array, a whole number of its chunks: md makes "max" of it once it has come to its end, and only then. */
+#define OPEN "1152921504606846976"
+
 #define STOP_TRIES	  600u
 #define STOP_MICROSECONDS 100000u
 
@@ -24,6 +27,8 @@ bool md_scrub_look(dev_t device, struct md_scrub *scrub)
 	if (device_attribute(device, "md/sync_completed", text, sizeof(text)) &&
 	    (sscanf(text, "%" SCNu64 " / %" SCNu64, &scrub->done, &scrub->all) != 2 || scrub->done > scrub->all))
 		scrub->done = scrub->all = 0;
+	scrub->open = device_attribute(device, "md/sync_max", text, sizeof(text)) && !strcmp(text, OPEN);
+	scrub->from = device_attribute(device, "md/sync_min", text, sizeof(text)) ? strtoull(text, NULL, 10) : 0;
 	return true;
 }
 
@@ -34,7 +39,7 @@ int md_scrub_begin(dev_t device, bool repair, uint64_t from)
 
 	snprintf(text, sizeof(text), "%" PRIu64, from);
 	error = device_set_attribute(device, "md/sync_min", text);
-	error = error ? error : device_set_attribute(device, "md/sync_max", "max");
+	error = error ? error : device_set_attribute(device, "md/sync_max", OPEN);
 	return error ? error : device_set_attribute(device, "md/sync_action", repair ? "repair" : "check");
 }
 

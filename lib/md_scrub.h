@@ -13,6 +13,8 @@ struct md_scrub {
 	char action[16]; /* idle, check, repair; resync, recover, reshape, frozen */
 	uint64_t done, all; /* sectors of each disk; all 0: it does nothing, or waits for another array on the same disks */
 	uint64_t differ; /* sectors, as counted since the last one began: about, md counts the whole of what it compared */
+	bool open; /* md_scrub_begin() began one, which has not come to its end, whether it runs or not */
+	uint64_t from; /* sector where the one that runs began, or the last one was interrupted; 0: it was not, or at once */
 };
 
 /* False: it runs no more, or is of a level that has nothing to compare. */

@@ -143,6 +143,7 @@ size_t stopped_list(uint8_t (**uuids)[16])
 
 /* ------------------------------------------------------------------ numbers: 0 is none */
 
+#define NOTE_TEXT   48
 #define NUMBER_PATH (sizeof(RUN_DIRECTORY) + 24 + UUID_TEXT)
 
 /* uuid: NULL where there is one for all. */
@@ -153,44 +154,76 @@ static void number_path(const char *what, const uint8_t *uuid, const char *suffi
 	snprintf(path, NUMBER_PATH, RUN_DIRECTORY "/%s%s%s%s", what, uuid ? "-" : "", uuid ? uuid_text(uuid, text) : "", suffix);
 }
 
-static bool number_set(const char *what, const uint8_t *uuid, uint64_t number)
+static bool note_set(const char *what, const uint8_t *uuid, const char *text)
 {
-	char path[NUMBER_PATH], new[NUMBER_PATH], text[24];
+	char path[NUMBER_PATH], new[NUMBER_PATH];
 
 	number_path(what, uuid, "", path);
-	if (!number)
+	if (!*text)
 		return !unlink(path) || errno == ENOENT;
 	number_path(what, uuid, ".new", new);
-	snprintf(text, sizeof(text), "%" PRIu64, number);
 	mkdir(RUN_DIRECTORY, 0755);
 	unlink(new);
 	return !symlink(text, new) && !rename(new, path);
 }
 
-static uint64_t number_get(const char *what, const uint8_t *uuid)
+static bool note_get(const char *what, const uint8_t *uuid, char text[static NOTE_TEXT])
 {
-	char path[NUMBER_PATH], text[24], *end;
-	uint64_t number;
+	char path[NUMBER_PATH];
 	ssize_t n;
 
 	number_path(what, uuid, "", path);
-	n = readlink(path, text, sizeof(text) - 1);
-	if (n <= 0)
+	n = readlink(path, text, NOTE_TEXT - 1);
+	text[n > 0 ? n : 0] = '\0';
+	return n > 0;
+}
+
+static bool number_set(const char *what, const uint8_t *uuid, uint64_t number)
+{
+	char text[NOTE_TEXT] = "";
+
+	if (number)
+		snprintf(text, sizeof(text), "%" PRIu64, number);
+	return note_set(what, uuid, text);
+}
+
+static uint64_t number_get(const char *what, const uint8_t *uuid)
+{
+	char text[NOTE_TEXT], *end;
+	uint64_t number;
+
+	if (!note_get(what, uuid, text))
 		return 0;
-	text[n] = '\0';
 	errno = 0;
 	number = strtoull(text, &end, 10);
 	return *end || errno ? 0 : number;
 }
 
-void scrub_stopped_set(const uint8_t uuid[16], uint64_t sector)
+/* "AT+DIFFER", with an r behind it of a repair; "+DIFFER" of one that was not stopped. */
+void scrub_note_set(const uint8_t uuid[16], const struct scrub_note *note)
 {
-	number_set("scrub", uuid, sector);
+	char text[NOTE_TEXT] = "";
+
+	if (note->stopped)
+		snprintf(text, sizeof(text), "%" PRIu64 "+%" PRIu64 "%s", note->at, note->differ, note->repair ? "r" : "");
+	else if (note->differ)
+		snprintf(text, sizeof(text), "+%" PRIu64, note->differ);
+	note_set("scrub", uuid, text);
 }
 
-uint64_t scrub_stopped(const uint8_t uuid[16])
+void scrub_note_get(const uint8_t uuid[16], struct scrub_note *note)
 {
-	return number_get("scrub", uuid);
+	char text[NOTE_TEXT], *end = text;
+
+	*note = (struct scrub_note){ 0 };
+	if (!note_get("scrub", uuid, text))
+		return;
+	note->stopped = *text >= '0' && *text <= '9';
+	if (note->stopped)
+		note->at = strtoull(text, &end, 10);
+	if (*end == '+')
+		note->differ = strtoull(end + 1, &end, 10);
+	note->repair = note->stopped && *end == 'r';
 }
 
 bool lacks_set(const uint8_t uuid[16], uint64_t places)

@@ -33,9 +33,14 @@ bool stopped_is(const uint8_t uuid[16]);
 /* Those marked; the caller frees the list. */
 size_t stopped_list(uint8_t (**uuids)[16]);
 
-/* Of an array: the sector of its disks at which its scrub was stopped, and may go on; 0: at none. */
-void scrub_stopped_set(const uint8_t uuid[16], uint64_t sector);
-uint64_t scrub_stopped(const uint8_t uuid[16]);
+/* Of an array: where its scrub was stopped, and may go on; and what was found in front of that: md counts anew with each part. */
+struct scrub_note {
+	bool stopped, repair; /* and that made its disks the same */
+	uint64_t at; /* sector of its disks */
+	uint64_t differ; /* sectors: in front of it; (not stopped) of where the one that runs went on */
+};
+void scrub_note_set(const uint8_t uuid[16], const struct scrub_note *note);
+void scrub_note_get(const uint8_t uuid[16], struct scrub_note *note); /* all 0: there is none */
 
 /* Of a volume: the places of its array that lacked a disk when that was noted last (larder start --note), bit by bit.  false: that cannot be, see errno. */
 bool lacks_set(const uint8_t uuid[16], uint64_t places);

@@ -33,6 +33,8 @@ struct array {
 	dev_t device;
 	uint8_t uuid[16];
 	unsigned missing; /* disks */
+	uint64_t from; /* sector of its disks where this part began; */
+	uint64_t before; /* those that differ, which were found in front of that */
 	bool begun, repair;
 	bool ours; /* begun by this command */
 };
@@ -117,8 +119,9 @@ static int find_work(const struct stacks *stacks, const struct scrub_request *re
 
 static int begin_array(struct array *array, const struct scrub_request *request)
 {
-	uint64_t from = scrub_stopped(array->uuid);
+	struct scrub_note note;
 	struct md_scrub scrub;
+	bool goes_on;
 	int error;
 
 	if (request->dry_run) {
@@ -127,21 +130,28 @@ static int begin_array(struct array *array, const struct scrub_request *request)
 	}
 	if (!md_scrub_look(array->device, &scrub))
 		return complain(LARDER_NOT_FOUND, "%s: runs no more", array->node);
+	scrub_note_get(array->uuid, &note);
 	if (md_scrub_runs(&scrub) && request->repair == !strcmp(scrub.action, "repair")) {
+		array->from = scrub.from;
+		array->before = scrub.open ? note.differ : 0;
 		array->begun = true;
 		array->repair = request->repair;
 		return LARDER_DONE;
 	}
 	if (strcmp(scrub.action, "idle"))
 		return complain(LARDER_BUSY, "%s: cannot be scrubbed now: it does a %s; again when that has ended", array->node, scrub.action);
-	error = md_scrub_begin(array->device, request->repair, from);
+	/* what a check has found in front of that is still to be repaired */
+	goes_on = note.stopped && (note.repair || !request->repair);
+	array->before = goes_on && note.repair == request->repair ? note.differ : 0;
+	array->from = goes_on ? note.at : 0;
+	error = md_scrub_begin(array->device, request->repair, array->from);
 	if (error)
 		return complain(LARDER_FAILED, "%s: the scrub cannot be begun: %s", array->node, strerror(error));
-	scrub_stopped_set(array->uuid, 0);
+	scrub_note_set(array->uuid, &(struct scrub_note){ .differ = array->before });
 	array->begun = array->ours = true;
 	array->repair = request->repair;
-	if (from)
-		printf("array %s: goes on at sector %" PRIu64 " of its disks\n", array->node, from);
+	if (goes_on)
+		printf("array %s: goes on at sector %" PRIu64 " of its disks\n", array->node, note.at);
 	return LARDER_DONE;
 }
 
@@ -157,28 +167,43 @@ static int begin_cache(const struct mapped *cache, bool *ours)
 	return result;
 }
 
+/* What md has counted in this part: compared again, where that came to no checkpoint.  (What lies behind the last one counts twice.) */
+static uint64_t found(uint64_t differ, uint64_t from, uint64_t at)
+{
+	return at > from ? differ : 0;
+}
+
 /* forget: the next one begins anew. */
 static int end_array(const struct array *array, bool forget, bool dry_run)
 {
+	struct scrub_note note;
 	struct md_scrub scrub;
-	uint64_t at;
+	uint64_t from;
 	int error;
 
 	if (forget && !dry_run)
-		scrub_stopped_set(array->uuid, 0);
+		scrub_note_set(array->uuid, &(struct scrub_note){ 0 });
 	if (!md_scrub_look(array->device, &scrub) || !md_scrub_runs(&scrub))
 		return LARDER_DONE;
 	if (dry_run) {
 		printf("echo idle > /sys/class/block/%s/md/sync_action\n", strrchr(array->node, '/') + 1);
 		return LARDER_DONE;
 	}
-	error = md_scrub_stop(array->device, &at);
+	scrub_note_get(array->uuid, &note);
+	from = scrub.from;
+	note.stopped = true;
+	note.repair = !strcmp(scrub.action, "repair");
+	note.differ = scrub.open ? note.differ : 0;
+	error = md_scrub_stop(array->device, &note.at);
 	if (error)
 		return complain(LARDER_FAILED, "%s: the scrub cannot be stopped: %s", array->node, strerror(error));
 	if (forget)
 		return LARDER_DONE;
-	scrub_stopped_set(array->uuid, at);
-	printf("array %s: stopped at sector %" PRIu64 " of its disks; the next scrub goes on there\n", array->node, at);
+	if (md_scrub_look(array->device, &scrub))
+		note.differ += found(scrub.differ, from, note.at);
+	scrub_note_set(array->uuid, &note);
+	printf("array %s: stopped at sector %" PRIu64 " of its disks, in front of which %" PRIu64 " %s; the next scrub goes on there\n",
+	       array->node, note.at, note.differ, note.repair ? "differed, and were made the same" : "differ");
 	return LARDER_DONE;
 }
 
@@ -261,22 +286,44 @@ static int wait_for_all(const struct work *work)
 	return result;
 }
 
+/* By a disk that failed, or by somebody's hand in /sys: it is as if it had been stopped. */
+static int judge_interrupted(const struct array *array, const struct md_scrub *scrub)
+{
+	const uint64_t differ = array->before + found(scrub->differ, array->from, scrub->from);
+	const struct scrub_note note = { .stopped = true, .repair = array->repair, .at = scrub->from, .differ = differ };
+
+	scrub_note_set(array->uuid, &note);
+	return complain(LARDER_FAILED,
+			"%s: the scrub was interrupted at sector %" PRIu64 " of its disks, in front of which %" PRIu64 " %s; what is behind was not compared; the kernel's log "
+			"says why; larder scrub goes on with it",
+			array->node, note.at, differ, array->repair ? "differed" : "differ");
+}
+
 static int judge_array(const struct array *array)
 {
+	struct scrub_note note;
 	struct md_scrub scrub;
+	unsigned missing;
+	uint64_t differ;
 
 	if (!array->begun)
 		return LARDER_DONE; /* it has been complained of */
 	if (!md_scrub_look(array->device, &scrub))
 		return complain(LARDER_FAILED, "%s: the array was stopped, or has failed, before its scrub ended", array->node);
-	if (scrub_stopped(array->uuid))
+	scrub_note_get(array->uuid, &note);
+	if (note.stopped)
 		return complain(LARDER_FAILED, "%s: the scrub was stopped; larder scrub goes on with it", array->node);
-	printf("array %s: %" PRIu64 " sectors %s", array->node, scrub.differ,
+	if (scrub.open || scrub.from)
+		return judge_interrupted(array, &scrub);
+	differ = array->before + scrub.differ;
+	printf("array %s: %" PRIu64 " sectors %s", array->node, differ,
 	       array->repair ? "differed between its disks, and were made the same" : "differ between its disks");
-	if (array->missing)
-		printf("; %u of them missing, and not compared", array->missing);
+	md_state(array->device, &missing); /* one may have gone since */
+	missing = missing < array->missing ? array->missing : missing;
+	if (missing)
+		printf("; %u of them missing, and not compared", missing);
 	putchar('\n');
-	if (!scrub.differ || array->repair)
+	if (!differ || array->repair)
 		return LARDER_DONE;
 	return complain(LARDER_FAILED,
 			"%s: disks differ, and nothing says which is right; larder scrub --repair makes them the same (RAID 1 and 10: as the first one "

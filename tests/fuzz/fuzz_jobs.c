@@ -125,7 +125,8 @@ static void try_array(struct objects *objects, const char *stack, const char *vo
 	if (md_scrub_look(device, &array.now)) {
 		must(strnlen(array.now.action, sizeof(array.now.action)) < sizeof(array.now.action), "a word");
 		must(array.now.done <= array.now.all, "no more is done than there is");
-		array.stopped = strtoull(stopped, NULL, 10);
+		array.note.at = strtoull(stopped, NULL, 10);
+		array.note.stopped = *stopped;
 		jobs_of_array(objects, stack, volume, &array);
 	}
 	done = array.now.done;

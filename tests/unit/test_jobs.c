@@ -24,7 +24,7 @@ char *status_value(const char *status, const char *key) { (void)status; (void)ke
 uint64_t status_number(const char *status, const char *key) { (void)status; (void)key; return 0; }
 bool status_is(const char *status, const char *key, const char *value) { (void)status; (void)key; (void)value; return false; }
 bool md_scrub_look(dev_t device, struct md_scrub *scrub) { (void)device; (void)scrub; return false; }
-uint64_t scrub_stopped(const uint8_t uuid[16]) { (void)uuid; return 0; }
+void scrub_note_get(const uint8_t uuid[16], struct scrub_note *note) { (void)uuid; *note = (struct scrub_note){ 0 }; }
 void stack_part(const struct stack *stack, const char *part, uint8_t uuid[16]) { (void)stack; (void)part; memset(uuid, 0, 16); }
 
 #include "check.h"
@@ -38,9 +38,11 @@ static bool is(const struct object *job, const char *property, const char *value
 	return same;
 }
 
+#define NOWHERE UINT64_MAX
+
 struct expected {
 	const char *name, *action;
-	uint64_t done, all, stopped;
+	uint64_t done, all, stopped; /* NOWHERE: not */
 	const char *path, *state, *bytes_done, *bytes_left, *cancel, *pause, *resume; /* path NULL: there is no job */
 };
 
@@ -49,21 +51,22 @@ struct expected {
 #define FORGET "scrub\n--stop\n--forget\n" UUID
 
 static const struct expected cases[] = {
-	{ "idle", "idle", 0, 0, 0, NULL, "", "", "", "", "", "" },
-	{ "frozen", "frozen", 0, 0, 0, NULL, "", "", "", "", "", "" },
-	{ "check", "check", 8, 24, 0, JOBS "scrub_b", "running", "4096", "8192", FORGET, STOP, "" },
-	{ "check that waits", "check", 0, 0, 0, JOBS "scrub_b", "waiting", "0", "0", FORGET, STOP, "" },
-	{ "repair cannot be paused", "repair", 8, 24, 0, JOBS "repair_b", "running", "4096", "8192", FORGET, "", "" },
+	{ "idle", "idle", 0, 0, NOWHERE, NULL, "", "", "", "", "", "" },
+	{ "frozen", "frozen", 0, 0, NOWHERE, NULL, "", "", "", "", "", "" },
+	{ "check", "check", 8, 24, NOWHERE, JOBS "scrub_b", "running", "4096", "8192", FORGET, STOP, "" },
+	{ "check that waits", "check", 0, 0, NOWHERE, JOBS "scrub_b", "waiting", "0", "0", FORGET, STOP, "" },
+	{ "repair cannot be paused", "repair", 8, 24, NOWHERE, JOBS "repair_b", "running", "4096", "8192", FORGET, "", "" },
 	{ "scrub that was stopped", "idle", 0, 0, 8, JOBS "scrub_b", "paused", "4096", "0", FORGET, "", "scrub\n" UUID },
+	{ "at its beginning", "idle", 0, 0, 0, JOBS "scrub_b", "paused", "0", "0", FORGET, "", "scrub\n" UUID },
 	{ "rebuild while a scrub is stopped", "recover", 8, 24, 8, JOBS "rebuild_b", "running", "4096", "8192", "", "", "" },
-	{ "resync", "resync", 8, 24, 0, JOBS "resync_b", "running", "4096", "8192", "", "", "" },
-	{ "reshape", "reshape", 8, 24, 0, JOBS "reshape_b", "running", "4096", "8192", "", "", "" },
+	{ "resync", "resync", 8, 24, NOWHERE, JOBS "resync_b", "running", "4096", "8192", "", "", "" },
+	{ "reshape", "reshape", 8, 24, NOWHERE, JOBS "reshape_b", "running", "4096", "8192", "", "", "" },
 };
 
 static bool holds(const struct expected *e)
 {
 	struct objects objects = { 0 };
-	struct job_array array = { .now = { .done = e->done, .all = e->all }, .stopped = e->stopped };
+	struct job_array array = { .now = { .done = e->done, .all = e->all }, .note = { .stopped = e->stopped != NOWHERE, .at = e->stopped } };
 	const struct object *job;
 	bool good;
 

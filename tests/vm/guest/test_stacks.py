@@ -1475,3 +1475,48 @@ def test_scrub_is_stopped_and_goes_on(disks):
     refused(NOT_FOUND, ["scrub", "data"], "not started")
     larder("start", "data")
     remove()
+
+
+def test_scrub_that_ends_early(disks):
+    """Somebody interrupts md: what was not compared is not called the same.  What a part has found is in the sum."""
+    hdd1 = disks[3]
+    larder(*words(disks))
+    write(0)
+    command.run("mdadm", "--wait", *arrays(), check=False)
+    hdd1.corrupt(int(array_file("rd1/offset").read_text()) + 1000, 8)  # nothing is there, behind the superblock
+    completed, action = array_file("sync_completed"), array_file("sync_action")
+
+    def done():
+        sectors = completed.read_text().split()[0]
+        return int(sectors) if sectors.isdigit() else 0
+
+    def speed(kib):
+        for name in ("sync_speed_min", "sync_speed_max"):
+            array_file(name).write_text(str(kib))
+
+    for least in (0, 4000):
+        speed(2000)
+        waits = subprocess.Popen(["larder", "scrub", "data", "--wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_for(lambda p=waits.pid: catches_term(p) and action.read_text() == "check\n", 60, "the scrub to begin")
+        wait_for(lambda n=least: done() >= n, 60, "the scrub to come somewhere")
+        action.write_text("idle")
+        said, complained = waits.communicate(timeout=60)
+        assert waits.returncode == FAILED and "was interrupted at sector" in complained and "sectors differ" not in said
+    differ = int(re.search(r"in front of which (\d+) differ", complained)[1])
+    assert 8 <= differ < 256, "about: a part that ended at once is compared again, and not counted twice"
+    larder("scrub", "data")
+    wait_for(lambda: done() > int(re.search(r"at sector (\d+)", complained)[1]), 60, "the scrub to go on")
+    assert f"in front of which {differ} differ" in larder("scrub", "data", "--stop").stdout
+    speed(200000)
+    run = larder("scrub", "data", "--wait", code=FAILED)
+    assert "goes on at sector" in run.stdout and f" {differ} sectors differ" in run.stdout
+    speed(2000)
+    larder("scrub", "data")
+    wait_for(lambda: done() > 4000, 60, "the scrub to come somewhere")
+    larder("scrub", "data", "--stop")
+    speed(200000)
+    run = larder("scrub", "data", "--repair", "--wait")
+    assert "goes on" not in run.stdout and f" {differ} sectors differed" in run.stdout
+    assert " 0 sectors differ" in larder("scrub", "data", "--wait").stdout
+    check([0])
+    remove()
