@@ -4,6 +4,7 @@
 What needs a volume that runs, a mount, a key that opens it, a class that the kernel takes, is in tests/vm/guest/test_stacks.py."""
 
 import json
+import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 from harness import BUSY, FAILED, NOT_FOUND, SB, SB_SIZE, USAGE, VOLUME, digest, field, one_line, read
+from test_command_keys import namespaces
 from test_command_stack import HEAD, ON_SSD, ON_VOLUME, SIZE, Described
 
 pytest_plugins = ["larder_fixtures"]
@@ -134,6 +136,23 @@ def test_keyfile_is_refused(described, change, tmp_path):
     described.volume(described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "keyfile": str(key)})
     for mount in (tmp_path, link, f"{tmp_path}//"):
         one_line(change("--mount", mount, code=USAGE), "--mount", "behind the mount")
+
+
+@namespaces
+def test_header_backup_would_be_hidden(described, change, tmp_path):
+    """Behind the new mount no change of a key would replace it."""
+    described.volume(described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt"))})
+    backup = tmp_path / "larder" / f"{described.uuid}.luks-header"
+    backup.parent.mkdir()
+    within = ["unshare", "-rm", "sh", "-c", 'mount --bind "$0" /var/lib && exec "$@"', tmp_path, described.larder.program]
+    argv = [*map(str, within), "set", "data", "--mount", "/var/lib/larder", "--dry-run"]
+    env = described.larder.environment({"LIBMOUNT_FSTAB": str(described.larder.directory / "fstab")})
+    for there in (False, True):
+        if there:
+            backup.write_text("")
+        run = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        assert run.returncode == (USAGE if there else 0), run.stderr
+    one_line(run, "--mount", "/var/lib/larder", backup.name, "--header-backup")
 
 
 def test_class_keeps_pins(described, change):

@@ -154,6 +154,20 @@ int stack_check_backup_place(const struct stack *stack, const char *path)
 			path, stack->mount);
 }
 
+int stack_check_backup_seen(const struct stack *stack)
+{
+	char *path = stack_backup_path(stack, NULL);
+	int result = LARDER_DONE;
+
+	if (path && !access(path, F_OK) && is_behind_mount(stack, path))
+		result = complain(LARDER_USAGE,
+				  "--mount: %s: the backup of the LUKS header, %s, would lie behind it, where no change of a key could replace it; give another directory, or move that file "
+				  "elsewhere, and name it to larder passwd %s --header-backup from then on",
+				  stack->mount, path, stack->name);
+	free(path);
+	return result;
+}
+
 /* Its directory is there, and can be written to. */
 static int check_parent(const char *path)
 {

@@ -21,6 +21,8 @@ char *stack_backup_path(const struct stack *stack, const char *word);
 int stack_check_backup_file(const struct stack *stack, const char *path);
 /* It does not lie behind the mount of the stack, as with a key file.  Complains. */
 int stack_check_backup_place(const struct stack *stack, const char *path);
+/* The one of the default name, if there is one, would not be hidden by that mount (--mount).  Complains. */
+int stack_check_backup_seen(const struct stack *stack);
 /*
  * May it be made there, as --header-backup (word; NULL: not given) has it?  Where that file is there it is one of this stack's, of
  * a try that was cut short.  Makes BACKUP_DIRECTORY, if it would lie there; a dry run makes none, and leaves open whether

@@ -168,7 +168,9 @@ static int check(const struct setting *s)
 		return complain(LARDER_NOT_FOUND, "%s: --essential: fstab has no line of the stack; --mount %s puts one there", stack->name, stack->mount);
 	if (*stack->space && strcmp(stack->space, s->was.space) && space_check(stack->space))
 		return LARDER_NOT_FOUND;
-	return r->mount && !s->placed ? stack_check_mount(stack) : LARDER_DONE;
+	if (!r->mount || s->placed)
+		return LARDER_DONE;
+	return stack_check_backup_seen(stack) ? LARDER_USAGE : stack_check_mount(stack);
 }
 
 /* Where nobody could type the key that it is opened by from now on, a boot would ask in vain. */
