@@ -181,6 +181,15 @@ int secret_read(const char *keyfile, const char *stack, bool twice, struct secre
 	return read_secret(keyfile, "Passphrase", stack, twice, secret);
 }
 
+int secret_read_old(const char *given, const char *keyfile, const char *stack, struct secret *secret)
+{
+	const char *word = given ? given : keyfile;
+
+	if (!given && *word && access(word, F_OK))
+		return complain(LARDER_NOT_FOUND, "%s: key file: %s; --keyfile - asks for a passphrase", word, strerror(errno));
+	return secret_read(strcmp(word, "-") ? word : NULL, stack, false, secret);
+}
+
 int secret_read_new(const char *keyfile, const char *stack, struct secret *secret)
 {
 	return read_secret(keyfile, "New passphrase", stack, true, secret);
@@ -668,15 +677,21 @@ static int slot_of(struct crypt_device *cd, const struct secret *secret, int not
 	return found;
 }
 
-/* A key twice would survive the removal of one of its slots. */
-static int refuse_twice(struct crypt_device *cd, const struct luks_request *request)
+/* A key twice would survive the removal of one of its slots.  old: the slot that is to change; one that was cut off has left both keys. */
+static int refuse_twice(struct crypt_device *cd, const struct luks_request *request, int old)
 {
 	int slot = slot_of(cd, request->new, LUKS_ANY_SLOT);
 
 	if (slot == -EPERM)
 		return LARDER_DONE;
-	return slot < 0 ? cryptsetup_judge(slot, request->device, "try the new key on") :
-			  complain(LARDER_BUSY, "%s: slot %d has this key already; nothing was changed", request->device, slot);
+	if (slot < 0)
+		return cryptsetup_judge(slot, request->device, "try the new key on");
+	if (old == LUKS_ANY_SLOT || old == slot)
+		return complain(LARDER_BUSY, "%s: slot %d has this key already; nothing was changed", request->device, slot);
+	return complain(LARDER_BUSY,
+			"%s: slot %d has this key already, as a change that was cut off leaves it; nothing was changed: the old key still opens slot %d; "
+			"larder passwd NAME --remove %d, with the new one, ends that change",
+			request->device, slot, old, old);
 }
 
 static int check_old(struct crypt_device *cd, const struct luks_request *request, int *slot)
@@ -693,7 +708,7 @@ int luks_add(const struct luks_request *request, int *slot)
 	if (!result && request->slot != LUKS_ANY_SLOT && crypt_keyslot_status(cd, request->slot) != CRYPT_SLOT_INACTIVE)
 		result = complain(LARDER_BUSY, "%s: slot %d is in use; remove it, or give another one", request->device, request->slot);
 	result = result ? result : check_old(cd, request, slot);
-	result = result ? result : refuse_twice(cd, request);
+	result = result ? result : refuse_twice(cd, request, LUKS_ANY_SLOT);
 	if (!result) {
 		*slot = crypt_keyslot_add_by_passphrase(cd, request->slot, request->old->bytes, request->old->length, request->new->bytes,
 							request->new->length);
@@ -744,7 +759,7 @@ int luks_change(const struct luks_request *request, int *slot)
 		result = check_old(cd, request, slot);
 	}
 	result = result ? result : check_change(cd, request, *slot);
-	result = result ? result : refuse_twice(cd, request);
+	result = result ? result : refuse_twice(cd, request, *slot);
 	if (!result) {
 		*slot = crypt_keyslot_change_by_passphrase(cd, *slot, CRYPT_ANY_SLOT, request->old->bytes, request->old->length,
 							   request->new->bytes, request->new->length);

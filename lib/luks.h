@@ -29,6 +29,11 @@ void secrets_protect(void);
  * Complains; secret_free() after success.
  */
 int secret_read(const char *keyfile, const char *stack, bool twice, struct secret *secret);
+/*
+ * The key that a stack has: of the file that was given (NULL: none was; "-": it is to be asked for), else of that which it was created with
+ * ("": none).
+ */
+int secret_read_old(const char *given, const char *keyfile, const char *stack, struct secret *secret);
 /* The same of a key that it is to have from now on: the prompt says so, and a terminal is asked twice. */
 int secret_read_new(const char *keyfile, const char *stack, struct secret *secret);
 /* All that comes from an open file; name: of what complaints are about. */

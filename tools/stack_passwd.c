@@ -309,7 +309,7 @@ static int ask(const struct passwd_request *r, const struct stack *stack, struct
 
 	/* a last key goes by --discard-data, without another one to show */
 	if (r->action == ADD || r->action == CHANGE || (r->action == REMOVE && !r->discard))
-		result = secret_read(r->keyfile ? key_word(r->keyfile) : stack->keyfile, stack->name, false, old);
+		result = secret_read_old(r->keyfile, stack->keyfile, stack->name, old);
 	if (!result && !r->new_token && (r->action == ADD || r->action == CHANGE))
 		result = secret_read_new(key_word(r->new_keyfile), stack->name, new);
 	return result;

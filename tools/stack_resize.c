@@ -265,7 +265,7 @@ static int grow_crypt(const struct sight *sight, const struct resize_request *re
 	if (result || !grows)
 		return result;
 	turn_give(); /* who types takes his time */
-	result = secret_read(request->keyfile ? request->keyfile : stack->keyfile, stack->name, false, &secret);
+	result = secret_read_old(request->keyfile, stack->keyfile, stack->name, &secret);
 	turn_take();
 	if (result)
 		return result;
@@ -359,7 +359,7 @@ int stack_resize(int argc, char **argv)
 	const struct argument arguments[] = {
 		{ "array", 0, ARGUMENT_FLAG, &request.array, NULL, "the array takes all of its disks, too" },
 		{ "size", 's', ARGUMENT_SIZE, &request.size, "SIZE", "of the volume (default: all that there is room for)" },
-		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "for LUKS (default: as it was created)" },
+		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "for LUKS, or - to be asked (default: as it was created)" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only say what would be done" },
 		{ "yes", 'y', ARGUMENT_FLAG, &request.yes, NULL, "don't ask" },
 		ARGUMENTS_END

@@ -277,7 +277,7 @@ static int open_crypt(const struct stack *stack, const char *keyfile)
 		result = start_crypt_by_token(stack, 0, &outcome);
 	if (result || outcome == LUKS_OPENED)
 		return result;
-	result = secret_read(keyfile ? keyfile : stack->keyfile, stack->name, false, &secret);
+	result = secret_read_old(keyfile, stack->keyfile, stack->name, &secret);
 	if (result)
 		return result;
 	result = start_crypt(stack, &secret, 0, NULL);
@@ -545,7 +545,7 @@ int stack_start(int argc, char **argv)
 {
 	struct run_request request = { 0 };
 	const struct argument arguments[] = {
-		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "unlock with this file (default: by TPM2 or tang, where it has such a key; then as it was created)" },
+		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "unlock with this file, or - to be asked (default: by TPM2 or tang, where it has such a key; then as it was created)" },
 		{ "locked", 0, ARGUMENT_FLAG, &request.locked, NULL, "do not unlock it, nor mount it" },
 		{ "degraded", 0, ARGUMENT_FLAG, &request.degraded, NULL, "also if SSDs or disks are missing: they leave the stack; if all SSDs are, without the cache" },
 		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if another machine made it: it is this one's from then on" },
@@ -584,7 +584,7 @@ int stack_unlock(int argc, char **argv)
 {
 	struct run_request request = { 0 };
 	const struct argument arguments[] = {
-		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "with this file (default: by TPM2 or tang, where it has such a key; then as it was created)" },
+		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "with this file, or - to be asked (default: by TPM2 or tang, where it has such a key; then as it was created)" },
 		{ "agent", 0, ARGUMENT_FLAG, &request.agent, NULL, "for larder-unlock@.service: NAME is a volume's, and systemd's agents ask" },
 		ARGUMENTS_END
 	};

@@ -46,7 +46,7 @@ static long pure_live;
 
 #define SIZE (LUKS_HEADER + (1u << 20))
 
-static char directory[64], header[80], backup[80];
+static char directory[64], header[80], backup[80], errors[80];
 static const uint8_t uuid[16] = { 0x22, 0x94, 0x08, 0x84, 0xbe, 0x32, 0x50, 0x2e, 0xa8, 0x8c, 0xf9, 0xee, 0x26, 0x00, 0x23, 0x76 };
 
 const char *uuid_text(const uint8_t bytes[16], char text[static UUID_TEXT])
@@ -315,6 +315,42 @@ static void memory_hard_in_turn(void)
 	in_turn(1, "unlock by the other one");
 }
 
+/* Does the last line of those that were said have that in it? */
+static bool says(const char *words)
+{
+	char said[4096];
+	ssize_t length;
+	int fd;
+
+	fflush(stderr);
+	fd = open(errors, O_RDONLY);
+	length = pread(fd, said, sizeof(said) - 1, lseek(fd, 0, SEEK_END) < (off_t)sizeof(said) ? 0 : lseek(fd, 0, SEEK_END) - (off_t)sizeof(said) + 1);
+	close(fd);
+	said[length > 0 ? length : 0] = 0;
+	for (char *line = strstr(said, words); line; line = strstr(line + 1, words))
+		if (!strchr(line, '\n') || !strchr(line, '\n')[1])
+			return true;
+	return false;
+}
+
+/* The stack's own key file, one that was given, or the word that asks. */
+static void old_key(void)
+{
+	const char *nothing = "/nowhere/key";
+	struct secret secret;
+	int fd[2];
+
+	CHECK(secret_read_old(NULL, nothing, "data", &secret) == LARDER_NOT_FOUND && says("--keyfile - asks for a passphrase\n"), "its file is gone");
+	CHECK(secret_read_old(nothing, header, "data", &secret) == LARDER_NOT_FOUND && says("key file: No such file or directory\n"), "one that was given");
+	for (int i = 0; i < 2; i++) {
+		CHECK(!pipe(fd) && write(fd[1], "typed\n", 6) == 6 && dup2(fd[0], STDIN_FILENO) == STDIN_FILENO, "a pipe");
+		CHECK(!secret_read_old(i ? "-" : NULL, i ? nothing : "", "data", &secret) && secret.length == 5 && !memcmp(secret.bytes, "typed", 5), "asked for");
+		secret_free(&secret);
+		close(fd[0]);
+		close(fd[1]);
+	}
+}
+
 /* Nothing is changed by what is refused. */
 static void refused(void)
 {
@@ -330,6 +366,8 @@ static void refused(void)
 	CHECK(change(1, "first", "third", LUKS_PASSPHRASE, &got) == LARDER_FAILED, "the key of another slot changes");
 	CHECK(change(5, "first", "third", LUKS_PASSPHRASE, &got) == LARDER_NOT_FOUND, "change of an empty slot");
 	CHECK(change(0, "first", "second", LUKS_PASSPHRASE, &got) == LARDER_BUSY, "into a key that there is");
+	CHECK(says("the old key still opens slot 0; larder passwd NAME --remove 0"), "a change that was cut off");
+	CHECK(change(0, "first", "first", LUKS_PASSPHRASE, &got) == LARDER_BUSY && says("slot 0 has this key already; nothing was changed\n"), "into itself");
 	CHECK(drop(5, "first") == LARDER_NOT_FOUND, "remove an empty slot");
 	CHECK(drop(1, "second") == LARDER_UNSAFE, "its own key is no proof");
 	CHECK(drop(1, "wrong") == LARDER_FAILED, "a wrong key removes");
@@ -674,11 +712,13 @@ int main(int argc, char **argv)
 		return 1;
 	snprintf(header, sizeof(header), "%s/header", directory);
 	snprintf(backup, sizeof(backup), "%s/backup", directory);
-	if (!freopen("/dev/null", "w", stderr)) /* what is refused is said there */
+	snprintf(errors, sizeof(errors), "%s/errors", directory);
+	if (!freopen(errors, "w", stderr)) /* what is refused is said there */
 		return 1;
 	run_test("slots", slots);
 	run_test("memory_hard_in_turn", memory_hard_in_turn);
 	run_test("refused", refused);
+	run_test("old_key", old_key);
 	run_test("tokens", tokens);
 	run_test("backups", backups);
 	run_test("forgotten", forgotten);
@@ -690,6 +730,7 @@ int main(int argc, char **argv)
 	run_test("bound_in_time", bound_in_time);
 	unlink(header);
 	unlink(backup);
+	unlink(errors);
 	rmdir(directory);
 	return 0;
 }

@@ -54,6 +54,11 @@ int secret_read(const char *keyfile, const char *stack, bool twice, struct secre
 	return question();
 }
 
+int secret_read_old(const char *given, const char *keyfile, const char *stack, struct secret *secret)
+{
+	return question();
+}
+
 int secret_read_new(const char *keyfile, const char *stack, struct secret *secret)
 {
 	return question();
