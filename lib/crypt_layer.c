@@ -34,12 +34,20 @@ bool crypt_is_ours(const struct stack *stack, const char *dm_uuid)
 	return strstr(dm_uuid, plain);
 }
 
-bool crypt_is_open(const struct stack *stack)
+bool crypt_look(const struct stack *stack, dev_t *number, bool *half)
 {
 	char dm_uuid[DM_UUID_MAX], *name = crypt_name(stack);
-	dev_t number;
-	bool open = mapped_look(name, dm_uuid, &number) && crypt_is_ours(stack, dm_uuid);
+	bool there = mapped_look(name, dm_uuid, number) && crypt_is_ours(stack, dm_uuid), open = there && mapped_is_shown(dm_uuid);
 
+	*half = there && !open;
 	free(name);
 	return open;
+}
+
+bool crypt_is_open(const struct stack *stack)
+{
+	dev_t number;
+	bool half;
+
+	return crypt_look(stack, &number, &half);
 }

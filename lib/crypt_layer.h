@@ -3,11 +3,15 @@
 #ifndef LARDER_CRYPT_LAYER_H
 #define LARDER_CRYPT_LAYER_H
 
+#include <sys/types.h>
+
 #include "stack.h"
 
 char *crypt_name(const struct stack *stack); /* "NAME-crypt"; the caller frees it */
 char *crypt_tags_name(const struct stack *stack); /* "NAME-crypt_dif": dm-integrity below it, as libcryptsetup calls it */
 bool crypt_is_ours(const struct stack *stack, const char *dm_uuid);
+/* Is it open?  *half: it is there without a live table: whoever opens it is at it just now, or was killed. */
+bool crypt_look(const struct stack *stack, dev_t *number, bool *half);
 bool crypt_is_open(const struct stack *stack);
 
 #endif

@@ -416,7 +416,7 @@ static const char *why_not(int error)
 	       error == -EPERM ? "the key does not fit" : strerror(-error);
 }
 
-int luks_unlock_by_token(const char *device, const char *name, const struct luks_by *by, enum luks_by_token *outcome)
+int luks_unlock_by_token(const char *device, const char *name, const struct luks_by *by, unsigned *outcome)
 {
 	uint32_t flags = CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF;
 	struct crypt_device *cd = NULL;
@@ -429,15 +429,16 @@ int luks_unlock_by_token(const char *device, const char *name, const struct luks
 		const char *type = "";
 		crypt_token_info info = crypt_token_status(cd, token, &type);
 		bool clevis = info >= CRYPT_TOKEN_INTERNAL && !strcmp(type, "clevis");
+		unsigned later = clevis ? LUKS_SERVER_LATER : LUKS_TPM2_LATER;
 
-		if (!clevis && (info < CRYPT_TOKEN_INTERNAL || by->again || strcmp(type, "systemd-tpm2")))
+		if ((!clevis && (info < CRYPT_TOKEN_INTERNAL || strcmp(type, "systemd-tpm2"))) || (by->only && !(by->only & later)))
 			continue;
 		cryptsetup_listen();
 		error = clevis ? activate_by_clevis(cd, name, token, flags, by) : crypt_activate_by_token_pin(cd, name, NULL, token, NULL, 0, NULL, flags);
 		if (error >= 0)
 			*outcome = LUKS_OPENED;
-		else if (clevis)
-			*outcome = LUKS_TOKEN_LATER;
+		else if (clevis || error == -EAGAIN) /* behind other errors of a TPM2 each try could lock it up */
+			*outcome |= later;
 		if (error < 0)
 			remark("%s: the token %s does not open it: %s", device, type, why_not(error));
 	}

@@ -66,14 +66,17 @@ int luks_wipe(const char *device, const struct luks_wipe *wipe);
 /* wrong, unless NULL: that no key fits is told there, and not complained of. */
 int luks_unlock(const char *device, const char *name, const struct secret *secret, bool *wrong);
 
-enum luks_by_token {
-	LUKS_NO_TOKEN, /* opens it */
-	LUKS_TOKEN_LATER, /* no token opens it now; one of clevis may, when its server answers */
-	LUKS_OPENED,
-};
-/* again: by tokens of clevis alone.  wanted(), unless NULL: is it still, once a server has answered, for which some time may have gone by? */
+#define LUKS_NO_TOKEN	  0u /* opens it */
+#define LUKS_SERVER_LATER 1u /* no token opens it now; one of clevis may, when its server answers */
+#define LUKS_TPM2_LATER	  2u /* likewise; one of systemd-tpm2, when there is a TPM2: it may appear late at a boot */
+#define LUKS_LATER	  3u
+#define LUKS_OPENED	  4u
+/*
+ * only: by the tokens alone that may open it later, as it was told; 0: by all.  wanted(), unless NULL: is it still, once a server has answered, for
+ * which some time may have gone by?
+ */
 struct luks_by {
-	bool again;
+	unsigned only;
 	bool (*wanted)(void *data);
 	void *data;
 };
@@ -81,7 +84,7 @@ struct luks_by {
  * By the tokens of the header that need nobody: a TPM2 (systemd-tpm2, by the plug-in of libcryptsetup), clevis.  Says which did not open it, and why;
  * complains only of what is wrong with the header.
  */
-int luks_unlock_by_token(const char *device, const char *name, const struct luks_by *by, enum luks_by_token *outcome);
+int luks_unlock_by_token(const char *device, const char *name, const struct luks_by *by, unsigned *outcome);
 /* What such a layer that is open may have of a device of so many bytes, and the size of its sectors.  Complains. */
 int luks_room(const char *name, uint64_t device, uint64_t *bytes, unsigned *sector);
 /* To all of the device; the secret as for unlocking: the kernel may have the volume key where nobody can read it. */

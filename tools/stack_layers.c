@@ -84,9 +84,10 @@ void layers_find(const struct stacks *stacks, const struct stack *stack, struct 
 	layers->cache = running_by_uuid(&stacks->list, stack->cache, true);
 	find_node(stack, part, layers);
 	if (stack->encrypted) {
-		char dm_uuid[DM_UUID_MAX], *name = crypt_name(stack);
+		char *name = crypt_name(stack);
+		bool half;
 
-		layers->open = mapped_look(name, dm_uuid, &layers->top_number) && crypt_is_ours(stack, dm_uuid);
+		layers->open = crypt_look(stack, &layers->top_number, &half);
 		if (layers->open)
 			snprintf(layers->top, sizeof(layers->top), "/dev/mapper/%s", name);
 		free(name);

@@ -266,7 +266,7 @@ static int check_state(struct stack *stack, const struct run_request *request)
 
 static int open_crypt(const struct stack *stack, const char *keyfile)
 {
-	enum luks_by_token outcome = LUKS_NO_TOKEN;
+	unsigned outcome = LUKS_NO_TOKEN;
 	struct secret secret;
 	int result = LARDER_DONE;
 

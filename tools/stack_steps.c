@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cow.h"
 #include "crypt_layer.h"
@@ -284,12 +285,39 @@ static int stop_tags(const struct stack *stack)
 	return result;
 }
 
+#define HALF_TRIES 30
+#define HALF_US	   100000u
+
+/*
+ * As a kill between two steps of libcryptsetup leaves it.  Who is between them just now, for which a module may have to be loaded, is so no more by the
+ * end of this.
+ */
+static int stop_half(const struct stack *stack)
+{
+	dev_t number;
+	bool half;
+	char *name;
+	int result;
+
+	for (int i = 0; i < HALF_TRIES; i++) {
+		crypt_look(stack, &number, &half);
+		if (!half)
+			return LARDER_DONE;
+		usleep(HALF_US);
+	}
+	name = crypt_name(stack);
+	result = mapped_remove(name);
+	free(name);
+	return result;
+}
+
 /* How its LUKS layer is to be opened. */
 struct opening {
 	const struct secret *secret; /* NULL: by its tokens */
-	bool *wrong, again;
+	bool *wrong;
+	unsigned only; /* as in struct luks_by */
 	bool agent; /* opens nothing that somebody locks meanwhile */
-	enum luks_by_token outcome;
+	unsigned outcome;
 };
 
 /* From here on it is opened to the end, or not at all: whoever locks it ends an agent's process by SIGTERM. */
@@ -305,7 +333,7 @@ static bool is_wanted(void *data)
 
 static int open_by(const struct stack *stack, const char *node, const char *name, struct opening *how)
 {
-	const struct luks_by by = { .again = how->again, .wanted = how->agent ? is_wanted : NULL, .data = (void *)stack };
+	const struct luks_by by = { .only = how->only, .wanted = how->agent ? is_wanted : NULL, .data = (void *)stack };
 	sigset_t before;
 	int result;
 
@@ -317,7 +345,7 @@ static int open_by(const struct stack *stack, const char *node, const char *name
 	how->outcome = how->secret && !result ? LUKS_OPENED : how->outcome;
 	if (how->outcome == LUKS_OPENED && how->agent && crypt_is_marked(stack)) {
 		/* who locked it has looked before it was open, and waits no more */
-		how->outcome = LUKS_TOKEN_LATER;
+		how->outcome = LUKS_NO_TOKEN;
 		result = luks_lock(name);
 	}
 	sigprocmask(SIG_SETMASK, &before, NULL);
@@ -338,8 +366,13 @@ static int start_crypt_by(const struct stack *stack, struct opening *how)
 	} else if (!*sight.layers.node) {
 		result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", stack->name, stack->name);
 	} else {
-		result = *stack->aead ? stop_tags(stack) : LARDER_DONE;
-		result = result ? result : open_by(stack, sight.layers.node, name, how);
+		result = stop_half(stack);
+		if (!result && crypt_is_open(stack)) /* by then */
+			how->outcome = LUKS_OPENED;
+		else if (!result && *stack->aead)
+			result = stop_tags(stack);
+		if (!result && how->outcome != LUKS_OPENED)
+			result = open_by(stack, sight.layers.node, name, how);
 		if (how->outcome == LUKS_OPENED && !how->agent)
 			crypt_mark(stack, false);
 	}
@@ -353,9 +386,9 @@ int start_crypt(const struct stack *stack, const struct secret *secret, unsigned
 	return start_crypt_by(stack, &(struct opening){ .secret = secret, .agent = flags & CRYPT_BY_AGENT, .wrong = wrong });
 }
 
-int start_crypt_by_token(const struct stack *stack, unsigned flags, enum luks_by_token *outcome)
+int start_crypt_by_token(const struct stack *stack, unsigned flags, unsigned *outcome)
 {
-	struct opening how = { .again = flags & CRYPT_AGAIN, .agent = flags & CRYPT_BY_AGENT };
+	struct opening how = { .only = flags & LUKS_LATER, .agent = flags & CRYPT_BY_AGENT };
 	int result = start_crypt_by(stack, &how);
 
 	*outcome = how.outcome;
@@ -487,8 +520,7 @@ int stop_crypt(const struct stack *stack)
 	if (result || !stack->encrypted)
 		return result;
 	name = crypt_name(stack);
-	if (sight.layers.open)
-		result = luks_lock(name);
+	result = sight.layers.open ? luks_lock(name) : stop_half(stack);
 	free(name);
 	look_away(&sight);
 	return result || !*stack->aead ? result : stop_tags(stack);

@@ -27,10 +27,9 @@ int start_array(const struct stack *stack, unsigned flags);
 /* What is found of its array is put together and started: its brief description is enough.  Complains. */
 int assemble_array(const struct stacks *stacks, const struct stack *stack, struct md_array *array, unsigned flags);
 int start_volume(const struct stack *stack, unsigned flags);
-#define CRYPT_BY_AGENT 1u /* not by somebody's word: what he has locked meanwhile stays so */
-#define CRYPT_AGAIN    2u /* by tokens of clevis alone */
+#define CRYPT_BY_AGENT 16u /* not by somebody's word: what he has locked meanwhile stays so */
 int start_crypt(const struct stack *stack, const struct secret *secret, unsigned flags, bool *wrong); /* wrong: as in luks_unlock() */
-int start_crypt_by_token(const struct stack *stack, unsigned flags, enum luks_by_token *outcome); /* as luks_unlock_by_token() */
+int start_crypt_by_token(const struct stack *stack, unsigned flags, unsigned *outcome); /* as luks_unlock_by_token(); flags: what is in LUKS_LATER, too, those alone */
 /*
  * By systemd's unit where it has one; (not wait) which then does it later: a unit that systemd starts cannot wait for another one behind it, and
  * says only what is missing where there is none.  Else by its line in fstab, or as the description has it.  Complains also where that was done, and

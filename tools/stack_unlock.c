@@ -3,7 +3,8 @@
  * larder unlock --agent: what larder-unlock@.service does when the volume of an encrypted stack has come up.
  *
  * A token of its header opens it, the key file, or a passphrase that the password agents of systemd are asked for; as long as they have no answer, the
- * key file may still appear, a tang server answer, as when the network comes up later, and somebody may unlock it by hand.  Whatever is not to be opened by itself is left alone, and said: that is no failure.
+ * key file or the TPM2 may still appear, a tang server answer, as when the network comes up later, and somebody may unlock it by hand.  Whatever is not to
+ * be opened by itself is left alone, and said: that is no failure.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -24,8 +25,8 @@
 #include "stacks.h"
 #include "verbs.h"
 
-#define TRIES	    3 /* of a human being */
-#define SERVER_WAIT 5 /* seconds between two tries to reach a server */
+#define TRIES	   3 /* of a human being */
+#define LATER_WAIT 5 /* seconds between two tries to reach a server, or a TPM2 */
 
 /* The stack whose volume this is; name: of dm.  False: of none. */
 static bool find_by_volume(const struct stacks *stacks, const char *name, struct stack *stack)
@@ -59,8 +60,8 @@ static const char *left_alone(const struct stack *stack)
 struct watch {
 	const struct stack *stack;
 	bool for_key; /* the key file is not here yet */
-	bool for_server; /* a tang server did not answer yet */
-	pid_t trying; /* a child of ours asks it; 0: none */
+	unsigned later; /* a tang server did not answer yet, or there is no TPM2: LUKS_LATER */
+	pid_t trying; /* a child of ours tries that; 0: none */
 	unsigned seconds; /* since the last one */
 };
 
@@ -69,17 +70,28 @@ static bool key_is_here(const struct stack *stack)
 	return *stack->keyfile && !access(stack->keyfile, R_OK);
 }
 
-/* Beside the question, which an answer ends at once.  Who of both comes second finds it open. */
-static void try_server(struct watch *watch)
+/* Has it ended?  It tells what may still open it later. */
+static bool tried(struct watch *watch)
 {
-	enum luks_by_token outcome;
+	int status;
+	pid_t ended = waitpid(watch->trying, &status, WNOHANG);
+
+	if (ended == watch->trying && WIFEXITED(status) && WEXITSTATUS(status) <= (int)LUKS_LATER)
+		watch->later = (unsigned)WEXITSTATUS(status);
+	return ended;
+}
+
+/* Beside the question, which an answer ends at once.  Who of both comes second finds it open. */
+static void try_later(struct watch *watch)
+{
+	unsigned outcome;
 	pid_t parent = getpid();
 	int null;
 
-	if (watch->trying && !waitpid(watch->trying, NULL, WNOHANG))
+	if (watch->trying && !tried(watch))
 		return;
 	watch->trying = 0;
-	if (++watch->seconds < SERVER_WAIT)
+	if (!watch->later || ++watch->seconds < LATER_WAIT)
 		return;
 	watch->seconds = 0;
 	watch->trying = fork();
@@ -92,7 +104,9 @@ static void try_server(struct watch *watch)
 		_exit(LARDER_FAILED);
 	null = open("/dev/null", O_WRONLY | O_CLOEXEC); /* why not was said once */
 	dup2(null, STDERR_FILENO);
-	_exit(start_crypt_by_token(watch->stack, CRYPT_BY_AGENT | CRYPT_AGAIN, &outcome));
+	if (start_crypt_by_token(watch->stack, CRYPT_BY_AGENT | watch->later, &outcome))
+		_exit((int)LUKS_LATER + 1);
+	_exit((int)(outcome & LUKS_LATER));
 }
 
 /* Or it would open, once the server answers, what somebody has locked by then.  What it has begun to open it opens. */
@@ -106,8 +120,8 @@ static bool is_over(void *data)
 {
 	struct watch *watch = data;
 
-	if (watch->for_server)
-		try_server(watch);
+	if (watch->later)
+		try_later(watch);
 	return crypt_is_open(watch->stack) || crypt_is_marked(watch->stack) || (watch->for_key && key_is_here(watch->stack));
 }
 
@@ -139,11 +153,18 @@ static int try_key(const struct stack *stack, bool *wrong)
 	return result;
 }
 
+/* Why somebody is asked. */
+static const char *why_asked(const struct watch *watch)
+{
+	return watch->for_key			    ? " (its key file is not here)" :
+	       watch->later == LUKS_SERVER_LATER ? " (its tang server does not answer)" :
+	       watch->later == LUKS_TPM2_LATER	    ? " (its TPM2 is not here)" :
+	       watch->later			    ? " (its TPM2 is not here, nor does its tang server answer)" : "";
+}
+
 static int ask(const struct stack *stack, struct watch *watch, bool cached, bool *answered, bool *wrong)
 {
-	char *prompt = must_print("Passphrase of the stack %s%s", stack->name,
-				  watch->for_key    ? " (its key file is not here)" :
-				  watch->for_server ? " (its tang server does not answer)" : "");
+	char *prompt = must_print("Passphrase of the stack %s%s", stack->name, why_asked(watch));
 	char *id = must_print("larder:%s", stack->name);
 	const struct agent_question question = { .prompt = prompt, .id = id, .cached = cached, .over = is_over, .data = watch };
 	struct secret answer;
@@ -189,12 +210,12 @@ static int wait_for_key(const struct stack *stack, struct watch *watch)
 static int unlock(const struct stack *stack)
 {
 	struct watch watch = { .stack = stack, .for_key = *stack->keyfile };
-	enum luks_by_token outcome;
+	unsigned outcome;
 	int result = start_crypt_by_token(stack, CRYPT_BY_AGENT, &outcome);
 
 	if (result || outcome == LUKS_OPENED)
 		return result;
-	watch.for_server = outcome == LUKS_TOKEN_LATER;
+	watch.later = outcome;
 	result = wait_for_key(stack, &watch);
 	end_trying(&watch);
 	return result;

@@ -479,7 +479,7 @@ static void clevis(void)
 	static const char *const broken[] = { "{}", "[]", "7", "null", "{\"protected\":7}", "{\"protected\":\"e30\"}", "{\"protected\":\"!!\"}", "{\"protected\":\"W10\"}",
 					      "{\"protected\":\"eyJjbGV2aXMiOjd9\"}", "{\"protected\":\"eyJjbGV2aXMiOnsicGluIjo3fX0\"}" };
 	char *path = must_print("%s:%s", directory, getenv("PATH")), *program = must_print("%s/clevis", directory);
-	enum luks_by_token outcome;
+	unsigned outcome;
 	struct luks_slot slot[LUKS_SLOTS];
 	struct luks_by by = { 0 };
 	unsigned number;
@@ -493,36 +493,80 @@ static void clevis(void)
 	put_clevis("{\"protected\":\"" PROTECTED "\",\"encrypted_key\":\"\",\"iv\":\"aXY\",\"ciphertext\":\"Y2lwaGVy\",\"tag\":\"dGFn\"}");
 	CHECK(!luks_slots(header, slot, &number) && number == 2 && !strcmp(slot[1].token, "clevis") && !strcmp(slot[1].pin, "tang"), "pin %s", slot[1].pin);
 	OUTCOME(LUKS_OPENED);
-	by.again = true;
+	by.only = LUKS_SERVER_LATER;
 	OUTCOME(LUKS_OPENED);
 	by.wanted = is_not_wanted;
-	OUTCOME(LUKS_TOKEN_LATER);
+	OUTCOME(LUKS_SERVER_LATER);
 	by.wanted = NULL;
 	for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
 		put_clevis(broken[i]);
 		CHECK(!luks_slots(header, slot, &number) && number == 2 && !*slot[1].pin, "%s: pin %s", broken[i], slot[1].pin);
-		OUTCOME(LUKS_TOKEN_LATER);
+		OUTCOME(LUKS_SERVER_LATER);
 		operations++;
 	}
 	put_clevis("{\"protected\":\"" PROTECTED "\",\"iv\":\"aXY\",\"ciphertext\":\"Y2lwaGVy\",\"tag\":\"dGFn\"}");
 	OUTCOME(LUKS_OPENED);
 	/* another key, none, one and an error */
 	make_clevis("#!/bin/sh\nprintf third\n");
-	OUTCOME(LUKS_TOKEN_LATER);
+	OUTCOME(LUKS_SERVER_LATER);
 	make_clevis("#!/bin/sh\nexit 0\n");
-	OUTCOME(LUKS_TOKEN_LATER);
+	OUTCOME(LUKS_SERVER_LATER);
 	make_clevis("#!/bin/sh\nprintf second\nexit 1\n");
-	OUTCOME(LUKS_TOKEN_LATER);
+	OUTCOME(LUKS_SERVER_LATER);
 	/* one that never answers is waited for no longer than that */
 	setenv("LARDER_TANG_WAIT", "1", 1);
 	make_clevis("#!/bin/sh\nsleep 100000\nprintf second\n");
-	OUTCOME(LUKS_TOKEN_LATER);
+	OUTCOME(LUKS_SERVER_LATER);
 	CHECK(!drop(1, "first"), "remove");
 	OUTCOME(LUKS_NO_TOKEN);
 	LISTED("0 passphrase, ");
 	unlink(program);
 	free(program);
 	free(path);
+}
+
+static int tpm2_says; /* -errno; 0: the second key */
+
+static int open_by_tpm2(struct crypt_device *cd, int token, char **buffer, size_t *length, void *data)
+{
+	(void)cd;
+	(void)token;
+	(void)data;
+	if (!tpm2_says) {
+		*buffer = strdup("second");
+		*length = strlen("second");
+	}
+	return tpm2_says;
+}
+
+/* A TPM2 that is not there yet is to be tried again; one that gives no key is not, as that could lock it up. */
+static void late_tpm2(void)
+{
+	const crypt_token_handler handler = { .name = "systemd-tpm2", .open = open_by_tpm2 };
+	struct luks_by by = { 0 };
+	struct crypt_device *cd;
+	unsigned outcome;
+	int got;
+
+	make();
+	CHECK(!crypt_token_register(&handler), "a plug-in of our own");
+	CHECK(!add(1, "first", "second", LUKS_PASSPHRASE, &got), "add");
+	CHECK(!crypt_init(&cd, header) && !crypt_load(cd, CRYPT_LUKS2, NULL), "open");
+	CHECK(crypt_token_json_set(cd, CRYPT_ANY_TOKEN, "{\"type\":\"systemd-tpm2\",\"keyslots\":[\"1\"]}") >= 0, "token");
+	crypt_free(cd);
+	OUTCOME(LUKS_OPENED);
+	tpm2_says = -EAGAIN;
+	OUTCOME(LUKS_TPM2_LATER);
+	put_clevis("{}");
+	OUTCOME(LUKS_LATER);
+	by.only = LUKS_SERVER_LATER;
+	OUTCOME(LUKS_SERVER_LATER);
+	by.only = LUKS_TPM2_LATER;
+	OUTCOME(LUKS_TPM2_LATER);
+	tpm2_says = -EPERM;
+	OUTCOME(LUKS_NO_TOKEN);
+	tpm2_says = 0;
+	OUTCOME(LUKS_OPENED);
 }
 
 /* A server that never answers while clevis binds is not waited for any longer than that: its programs are another one's to end. */
@@ -727,6 +771,7 @@ int main(int argc, char **argv)
 	run_test("cuts_of_remove", cuts_of_remove);
 	run_test("token_words", token_words);
 	run_test("clevis", clevis);
+	run_test("late_tpm2", late_tpm2);
 	run_test("bound_in_time", bound_in_time);
 	unlink(header);
 	unlink(backup);

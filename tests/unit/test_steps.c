@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * tools/stack_steps.c.  start_mount(), with systemd and mount(8) of our own: by what it mounts, and that it believes nobody who only says that it is
- * mounted.  start_crypt_by_token(): what somebody locks meanwhile an agent leaves so.
+ * mounted.  start_crypt_by_token(): what somebody locks meanwhile an agent leaves so; what a kill has left of an unlock goes first.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <stdio.h>
+
+#include <unistd.h>
+
+static unsigned slept;
+#define usleep(microseconds) ((void)(microseconds), slept++)
 
 #include "../../lib/message.c"
 #include "../../tools/stack_layers.c"
@@ -191,6 +196,32 @@ char *crypt_name(const struct stack *stack)
 	return must_print("%s-crypt", stack->name);
 }
 
+static unsigned half_for; /* so many looks it is there without a table, */
+static bool then_open; /* and then open: else gone */
+
+bool crypt_look(const struct stack *stack, dev_t *number, bool *half)
+{
+	*half = half_for;
+	if (half_for && !--half_for)
+		opened |= then_open;
+	return !*half && opened;
+}
+
+bool crypt_is_open(const struct stack *stack)
+{
+	dev_t number;
+	bool half;
+
+	return crypt_look(stack, &number, &half);
+}
+
+int mapped_remove(const char *name)
+{
+	CHECK(!strcmp(name, "data-crypt") && half_for, "%s is removed", name);
+	half_for = 0;
+	return LARDER_DONE;
+}
+
 bool stopped_is(const uint8_t uuid[16])
 {
 	return mark;
@@ -207,10 +238,10 @@ int luks_lock(const char *name)
 	return LARDER_DONE;
 }
 
-int luks_unlock_by_token(const char *device, const char *name, const struct luks_by *by, enum luks_by_token *outcome)
+int luks_unlock_by_token(const char *device, const char *name, const struct luks_by *by, unsigned *outcome)
 {
 	mark |= locked == BEFORE;
-	*outcome = by->wanted && !by->wanted(by->data) ? LUKS_TOKEN_LATER : LUKS_OPENED;
+	*outcome = by->wanted && !by->wanted(by->data) ? LUKS_SERVER_LATER : LUKS_OPENED;
 	mark |= locked == MEANWHILE;
 	ever = opened = *outcome == LUKS_OPENED;
 	return LARDER_DONE;
@@ -219,7 +250,7 @@ int luks_unlock_by_token(const char *device, const char *name, const struct luks
 static void by_agent(void)
 {
 	const struct stack stack = { .name = "data", .encrypted = true };
-	enum luks_by_token outcome;
+	unsigned outcome;
 	sigset_t after;
 
 	for (int agent = 0; agent < 2; agent++)
@@ -236,9 +267,33 @@ static void by_agent(void)
 		}
 }
 
+/* Left by a kill it is removed, before the layer is opened, or stopped; of somebody who opens it just now it is not. */
+static void half_open(void)
+{
+	const struct stack stack = { .name = "data", .encrypted = true };
+	unsigned outcome;
+
+	mark = true;
+	locked = NEVER;
+	for (int meanwhile = 0; meanwhile < 2; meanwhile++) {
+		opened = ever = false;
+		then_open = meanwhile;
+		half_for = meanwhile ? 3 : 1000000;
+		CHECK(!start_crypt_by_token(&stack, 0, &outcome) && outcome == LUKS_OPENED && opened && !half_for, "%d: open %d, half %u", meanwhile, opened, half_for);
+		CHECK(ever == !meanwhile, "opened a second time");
+	}
+	opened = false;
+	half_for = 1000000;
+	slept = 0;
+	CHECK(!stop_crypt(&stack) && !half_for && slept * HALF_US >= 2000000, "stopped after %u", slept);
+	half_for = 0;
+	CHECK(!stop_crypt(&stack), "none is there");
+}
+
 int main(void)
 {
 	run_test("mounts", mounts);
 	run_test("by_agent", by_agent);
+	run_test("half_open", half_open);
 	return 0;
 }

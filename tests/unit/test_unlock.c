@@ -51,13 +51,21 @@ bool crypt_is_open(const struct stack *stack)
 	return open_now;
 }
 
-/* A server that answers once it is too late. */
-int start_crypt_by_token(const struct stack *stack, unsigned flags, enum luks_by_token *outcome)
+static unsigned first, then; /* what the first try tells; (not 0) what the next one that a child makes */
+static char prompted[128];
+
+/* A server that answers once it is too late; or a TPM2 that is there then, and has no key that fits. */
+int start_crypt_by_token(const struct stack *stack, unsigned flags, unsigned *outcome)
 {
-	*outcome = LUKS_TOKEN_LATER;
 	CHECK(flags & CRYPT_BY_AGENT, "not as an agent");
-	while (flags & CRYPT_AGAIN)
-		pause();
+	if (flags & LUKS_LATER) {
+		CHECK((flags & LUKS_LATER) == first, "tries others than may open it: %u", flags);
+		while (!then)
+			pause();
+		*outcome = then & LUKS_LATER;
+		return LARDER_DONE;
+	}
+	*outcome = first;
 	asked++;
 	return LARDER_DONE;
 }
@@ -83,8 +91,13 @@ int agent_ask(const struct agent_question *question, struct secret *answer, bool
 {
 	struct watch *watch = question->data;
 
-	while (!question->over(question->data))
-		mark = watch->trying;
+	snprintf(prompted, sizeof(prompted), "%s", question->prompt);
+	/* a child that ends is awaited: then nothing is tried any more */
+	for (unsigned seconds = 0; !question->over(question->data); seconds++) {
+		mark = then ? seconds > 1000 || watch->later != first : watch->trying;
+		if (then && watch->trying)
+			usleep(1000);
+	}
 	*answered = false;
 	return LARDER_DONE;
 }
@@ -97,12 +110,45 @@ int program_end(pid_t child, bool stop)
 
 static void locked_by_hand(void)
 {
+	first = LUKS_SERVER_LATER;
+	then = asked = 0;
+	mark = false;
 	CHECK(!stack_unlock_by_agent("data") && asked == 1, "asked %u times", asked);
 	CHECK(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD, "a child still asks the server");
 }
 
+/* A TPM2 that appears is tried, and no more once it has said no: each wrong try could lock it up. */
+static void by_a_late_tpm2(void)
+{
+	static const struct {
+		unsigned first, then;
+		const char *prompt;
+	} tries[] = {
+		{ LUKS_TPM2_LATER, LUKS_OPENED, "its TPM2 is not here" },
+		{ LUKS_LATER, LUKS_SERVER_LATER, "nor does its tang server answer" },
+	};
+
+	for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
+		struct watch watch = { .stack = &one.stack, .later = tries[i].first };
+		bool over = false;
+
+		mark = false;
+		first = tries[i].first;
+		then = tries[i].then; /* LUKS_OPENED: of what may open it later, nothing */
+		for (unsigned n = 0; !over && n < 10000 && watch.later == first; n++) {
+			over = is_over(&watch);
+			usleep(100);
+		}
+		CHECK(!over && watch.later == (tries[i].then & LUKS_LATER), "%zu: later %u", i, watch.later);
+		asked = 0;
+		CHECK(!stack_unlock_by_agent("data") && strstr(prompted, tries[i].prompt), "%zu: %s", i, prompted);
+		operations++;
+	}
+}
+
 int main(void)
 {
+	run_test("by_a_late_tpm2", by_a_late_tpm2);
 	run_test("locked_by_hand", locked_by_hand);
 	return 0;
 }

@@ -306,22 +306,22 @@ def test_making_goes_on_behind_its_server(disks, tang):
 
 
 @pytest.mark.limit(1800)
-def test_server_comes_up_while_agents_ask(disks, tang):
-    """As at a boot before the network is there: the question goes away by itself."""
-    tang.start()
-    passphrase(*made(disks, tang.token), "--yes")
+def test_keeper_comes_while_agents_ask(disks, keeper):
+    """As at a boot before the network, or the TPM2's driver, is there: the question goes away by itself."""
+    passphrase(*made(disks, keeper.token), "--yes")
     write(0)
     larder("stop", "data")
-    tang.stop()
+    keeper.stop()
     refused(FAILED, ["start", "data"], "does not open it", "is empty")
     agent = subprocess.Popen(["larder", "unlock", "--agent", "data"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     questions = Path("/run/systemd/ask-password")
     wait_for(lambda: list(questions.glob("ask.*")), SECONDS, "the question")
     (question,) = questions.glob("ask.*")
-    assert "its tang server does not answer" in question.read_text() and agent.poll() is None
-    tang.start()
+    why = "its tang server does not answer" if keeper.kind == "tang" else "its TPM2 is not here"
+    assert why in question.read_text() and agent.poll() is None
+    keeper.start()
     said = agent.communicate(timeout=SECONDS)[1]
-    assert agent.returncode == 0 and said.count("the token clevis does not open it") == 1
+    assert agent.returncode == 0 and said.count(f"the token {keeper.token_type} does not open it") == 1
     assert not list(questions.glob("ask.*"))
     check([0])
     remove()

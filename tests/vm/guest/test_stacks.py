@@ -1412,6 +1412,33 @@ def test_filesystem_grows(make_disk, disks, fs):
     remove()
 
 
+def test_unlock_that_was_killed(disks, key):
+    """Between two steps of libcryptsetup: its device is there, without a table.  The stack is locked, and that goes."""
+    larder(*words(disks, key))
+    write(0)
+    uuid = rows()["luks"]["uuid"].replace("-", "")
+
+    def half():
+        command.run("dmsetup", "create", "data-crypt", "--notable", "--uuid", f"CRYPT-LUKS2-{uuid}-data-crypt")
+        assert rows()["luks"]["state"] == "locked"
+
+    larder("lock", "data")
+    half()
+    larder("unlock", "data")
+    check([0])
+    for verb in ("lock", "stop"):
+        larder("lock", "data")
+        half()
+        larder(verb, "data")
+        assert "data-crypt" not in dm.names()
+        larder("start", "data")
+        check([0])
+    larder("lock", "data")
+    half()
+    remove()
+    nothing_left(disks)
+
+
 def test_scrub(disks):
     """What the disks of an array hold is compared, and made the same only when asked for."""
     hdd1 = disks[3]
