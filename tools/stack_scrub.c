@@ -207,9 +207,12 @@ static int end_array(const struct array *array, bool forget, bool dry_run)
 	return LARDER_DONE;
 }
 
-static int end_cache(const struct mapped *cache)
+/* It may have come to its end since all was looked at. */
+static int end_cache(struct mapped *cache)
 {
-	return status_is(cache->status, "scrub", "running") ? mapped_message(cache->name, "scrub_stop") : LARDER_DONE;
+	int result = mapped_refresh(cache);
+
+	return !result && status_is(cache->status, "scrub", "running") ? mapped_message(cache->name, "scrub_stop") : result;
 }
 
 static volatile sig_atomic_t told_to_end;
@@ -224,7 +227,7 @@ static void note_end(int signal_number)
 static _Noreturn void give_up(const struct work *work)
 {
 	for (size_t i = 0; i < work->caches; i++)
-		if (work->ours[i] && !mapped_refresh(work->cache[i]))
+		if (work->ours[i])
 			end_cache(work->cache[i]);
 	for (size_t i = 0; i < work->arrays; i++)
 		if (work->array[i].ours)
