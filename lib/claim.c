@@ -466,15 +466,17 @@ static int wipe(const struct device *device, const struct superblocks *found, co
 	return result;
 }
 
-static int judge(const struct device *device, const struct superblocks *found, const struct claim_request *request)
+/* *what: it carries, and may go, as text for the caller to free; NULL: nothing. */
+static int judge(const struct device *device, const struct superblocks *found, const struct claim_request *request, char **what)
 {
 	struct signatures foreign = { 0 };
 	struct contents contents;
-	char *ours, *line, *what;
+	char *ours, *line;
 	/* a copy alone is what is left of it where another has written since */
 	bool stand = superblocks_stand(found), nothing = request->stale ? found->chosen == &found->main : !superblocks_any(found);
 	int result;
 
+	*what = NULL;
 	if (stand)
 		superblock_contents(found->chosen->sb, &contents);
 	result = signatures_find(device, stand ? &contents : NULL, &foreign);
@@ -486,16 +488,15 @@ static int judge(const struct device *device, const struct superblocks *found, c
 		return result;
 	}
 	ours = superblocks_any(found) ? describe(found) : must_print("%s", "");
-	what = must_print("%s%s%s", ours, *ours && *line ? "; " : "", line);
-	if (!request->wipe)
-		result = complain(LARDER_UNSAFE, "%s: carries %s; --wipe overwrites it", device->path, what);
-	result = result || request->stale ? result : claim_superblock(device, found, request->discard_dirty);
-	result = result ? result : claim_confirm(device, what, request);
-	result = result ? result : wipe(device, found, what, request);
+	*what = must_print("%s%s%s", ours, *ours && *line ? "; " : "", line);
 	free(ours);
 	free(line);
-	free(what);
-	return result;
+	if (request->judged)
+		return LARDER_DONE;
+	if (!request->wipe)
+		result = complain(LARDER_UNSAFE, "%s: carries %s; --wipe overwrites it", device->path, *what);
+	result = result || request->stale ? result : claim_superblock(device, found, request->discard_dirty);
+	return result ? result : claim_confirm(device, *what, request);
 }
 
 int claim_open(struct device *device, const struct claim_request *request)
@@ -511,13 +512,30 @@ int claim_open(struct device *device, const struct claim_request *request)
 	return result;
 }
 
-int claim_clear(const struct device *device, const struct claim_request *request)
+int claim_judge(const struct device *device, const struct claim_request *request)
 {
 	struct superblocks found;
+	char *what;
 	int result;
 
 	superblocks_read(device, &found, true);
-	result = judge(device, &found, request);
+	result = judge(device, &found, request, &what);
+	free(what);
+	superblocks_free(&found);
+	return result;
+}
+
+int claim_clear(const struct device *device, const struct claim_request *request)
+{
+	struct superblocks found;
+	char *what;
+	int result;
+
+	superblocks_read(device, &found, true);
+	result = judge(device, &found, request, &what);
+	if (!result && what)
+		result = wipe(device, &found, what, request);
+	free(what);
 	superblocks_free(&found);
 	return result;
 }

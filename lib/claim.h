@@ -11,6 +11,7 @@ struct claim_request {
 	bool wipe; /* what is on it may go */
 	const char *discard_dirty; /* UUID of a cache or volume of which dirty data may go with it, or NULL */
 	bool stale; /* its superblock has been judged: it says nothing that counts, and needs no --wipe; what else is there does */
+	bool judged; /* by claim_judge(), since claim_open(): only wipe it */
 	bool yes; /* ask nothing */
 	bool dry_run; /* check all, change nothing, print what would be done */
 };
@@ -27,6 +28,11 @@ void claim_note(const char *path);
  */
 int claim_open(struct device *device, const struct claim_request *request);
 int claim_clear(const struct device *device, const struct claim_request *request);
+/*
+ * The part of claim_clear() that checks, and asks.  Whoever may yet refuse, for another device or for a reason of its own, calls it for all of them first,
+ * and then claim_clear() with `judged`.
+ */
+int claim_judge(const struct device *device, const struct claim_request *request);
 /* The part of it that judges larder superblocks found on the device: LARDER_DONE if they may be overwritten. */
 int claim_superblock(const struct device *device, const struct superblocks *found, const char *discard_dirty);
 

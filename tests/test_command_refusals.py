@@ -116,6 +116,35 @@ def test_own_superblock_needs_wipe(larder):
         larder("super", "check", path, code=NOT_FOUND)
 
 
+@pytest.mark.parametrize("why", ["clean disk", "dirty", "no"])
+def test_all_of_a_set_are_judged_before_one_is_wiped(larder, why):
+    """A refusal, or an answer, that comes with the last SSD: the first one is as it was."""
+    first, second = larder.volume("data"), larder.cache("fast")
+    words = ["cache", "create", "new", "--cache", first, "--cache", second, "--wipe"]
+    before = digest(first), digest(second)
+    if why == "no":
+        shell, answer = os.openpty()
+        os.write(shell, b"y\nn\n")
+        run = larder(*words, stdin=answer, code=FAILED)
+        assert f"{second}: left as it is" in run.stderr and run.stderr.count("Wipe it?") == 2, run.stderr
+        os.close(shell)
+        os.close(answer)
+    else:
+        attach_by_hand(second, first)
+        patch_both(first, VOLUME, cache_uuid=field(second, CACHE, "cache_uuid"))
+        before = digest(first), digest(second)
+    if why == "dirty":
+        larder.devices = [second]  # the one on which nothing is dirty is not seen
+        one_line(larder(*words, code=UNSAFE), second, "not here")
+    assert (digest(first), digest(second)) == before
+    if why == "clean disk":
+        run = larder(*words, "--dry-run")
+        assert [f"wipe {path}: " in run.stdout for path in (first, second)] == [True, True]
+        assert (digest(first), digest(second)) == before
+        larder(*words)  # the disk of which the second one has nothing dirty is wiped first
+        assert field(second, CACHE, "label").rstrip(b"\0") == b"new"
+
+
 def test_damaged_own_superblock_needs_wipe(larder):
     path = larder.cache("fast")
     for at in (SB, field(path, CACHE, "copy_offset")):

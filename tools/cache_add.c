@@ -331,8 +331,10 @@ static int prepare(struct set *set, const struct add_request *request, int wante
 	result = result ? result : check_place(set, *place, &layout, request->ssd);
 	result = result ? result : check_spare(set, &device, &found, request, *place, keep);
 	superblocks_free(&found);
-	result = result ? result : claim_clear(&device, &claim);
+	result = result ? result : claim_judge(&device, &claim);
 	result = result ? result : take_turn(set, request, before);
+	claim.judged = true;
+	result = result ? result : claim_clear(&device, &claim);
 	result = result ? result : format(set, &device, &layout, *place, request, *keep);
 	*more = *place < set->number ? 0 : (uint64_t)layout.nr_segments * (layout.segment_size >> LARDER_SECTOR_SHIFT);
 	device_close(&device);

@@ -2,9 +2,9 @@
 /*
  * larder cache create: format SSDs as a cache.
  *
- * All devices are opened, and all sizes judged, before the first byte is written.  The log needs no formatting: with epoch 0 and
- * no checkpoint there is none, and the secret of the first epoch, which the kernel draws at the first start, tells whatever lies
- * in the segments from its records.
+ * All devices are opened, all sizes, and what lies on each, judged, and all questions asked, before the first byte is written.
+ * The log needs no formatting: with epoch 0 and no checkpoint there is none, and the secret of the first epoch, which the kernel
+ * draws at the first start, tells whatever lies in the segments from its records.
  */
 #include <endian.h>
 #include <stdio.h>
@@ -127,17 +127,24 @@ static void report_made(const struct ssd *ssds, const struct cache_request *requ
 	       request->claim.dry_run ? " (dry run: nothing was written)" : "");
 }
 
+static int clear_set(const struct ssd *ssds, int number, const struct cache_request *request)
+{
+	struct claim_request claim = request->claim;
+	int result = LARDER_DONE;
+
+	for (int i = 0; !result && i < number; i++)
+		result = claim_judge(&ssds[i].device, &claim);
+	claim.judged = true;
+	for (int i = 0; !result && i < number; i++)
+		result = claim_clear(&ssds[i].device, &claim);
+	return result;
+}
+
 static int format_set(struct ssd *ssds, int number, const struct cache_request *request)
 {
 	struct larder_table *table;
-	int result = LARDER_DONE;
+	int result = clear_set(ssds, number, request);
 
-	for (int i = 0; !result && i < number; i++) {
-		struct claim_request claim = request->claim;
-
-		claim.path = request->paths.value[i];
-		result = claim_clear(&ssds[i].device, &claim);
-	}
 	if (result)
 		return result;
 	fill_superblocks(ssds, number, request);

@@ -672,6 +672,7 @@ def test_options_set_at_the_question(disks):
     said = said_behind(BUSY, "Wipe it?", lambda: larder("cache", "add", "data", hdd2), *add)
     assert "have changed meanwhile" in said, said
     assert str(hdd2) in ssds() and str(ssd2) not in ssds()
+    assert 'TYPE="ext4"' in command.output("blkid", "-p", ssd2)  # refused, and as it was
 
 
 def test_last_copy_of_what_is_dirty(disks):
