@@ -109,8 +109,9 @@ void advise_volume(const char *name, const char *status, struct problems *found)
 	if (status_is(status, "state", "passing"))
 		problem(found, "state",
 			"its cache has failed, and it goes on without, as slow as its disk: nothing was in the cache alone; larder cache status "
-			"says what is wrong there; larder volume detach %s, and larder volume attach %s --cache OTHER for another one",
-			name, name);
+			"says what is wrong there; for another one: of a stack larder stop %s, larder replace %s cache SSD...; else larder volume detach %s, larder "
+			"volume attach %s --cache OTHER",
+			name, name, name, name);
 	if (status_is(status, "state", "leaving"))
 		problem(found, "state",
 			"its cache has failed, and what only that has is read from it and written to the disk (dirty_sectors); writes wait for that, "

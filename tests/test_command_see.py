@@ -372,7 +372,10 @@ ADVICE = [
     (
         "volume",
         {"state": "passing"},
-        ["it goes on without.*larder volume detach NAME, and larder volume attach NAME --cache OTHER for another one$"],
+        [
+            "it goes on without.*for another one: of a stack larder stop NAME, larder replace NAME cache SSD...; "
+            "else larder volume detach NAME, larder volume attach NAME --cache OTHER$"
+        ],
     ),
     (
         "volume",

@@ -1513,6 +1513,19 @@ def test_cache_is_left(larder, described):
     one_line(larder("replace", "data", "cache", "fast", code=UNSAFE), "half made, or being removed")
 
 
+def test_volume_of_a_stack_gets_no_other_cache(larder, described):
+    """Detached, and with another one than its description has no verb of the stack would start it."""
+    described.volume(described.plain)
+    patch_both(described.hdd, VOLUME, cache_uuid=bytes(16))
+    larder.cache("other")
+    run = larder("volume", "start", "data", "--cache", "other", "--dry-run", code=UNSAFE)
+    one_line(run, described.hdd, "stack: is the volume of data", described.plain["cache"], "larder replace data cache")
+    assert run.stdout == ""
+    assert "larder-cache-fast" in larder("volume", "start", "data", "--cache", "fast", "--dry-run").stdout
+    patch_both(described.hdd, ON_VOLUME, stack=bytes(SIZE))
+    assert "larder-cache-other" in larder("volume", "start", "data", "--cache", "other", "--dry-run").stdout
+
+
 def test_cache_is_gone_with_what_a_snapshot_shares(larder, described):
     """No snapshot stays that would show as of its moment what only the former cache had."""
     text = described.plain | {"snapshots": ["15 lost x", "17 ready daily"]}

@@ -474,3 +474,18 @@ int stack_named_cache(const struct stacks *stacks, const char *name, const struc
 	free(list);
 	return result;
 }
+
+int stack_check_cache(const struct member *volume, const uint8_t cache[16])
+{
+	struct stack stack;
+	char text[UUID_TEXT];
+	bool there;
+
+	/* one that cannot be read is judged by whoever starts it */
+	if (stack_decode(volume->sb.volume.stack, &stack, &there) || !there || !memcmp(stack.cache, cache, 16))
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE,
+			"%s: stack: is the volume of %s, whose cache is %s: with another one larder start %s would refuse it; larder stop %s, larder replace %s cache ... "
+			"gives the stack another one",
+			volume->path, stack.name, uuid_text(stack.cache, text), stack.name, stack.name, stack.name);
+}

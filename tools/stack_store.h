@@ -43,5 +43,7 @@ int stack_elsewhere(const struct stack *stack, bool *elsewhere);
 int stack_check_machine(const struct stack *stack);
 /* A cache that is there and this machine's, by label or UUID: one of its SSDs.  Complains. */
 int stack_named_cache(const struct stacks *stacks, const char *name, const struct member **member);
+/* May this volume get that cache, past the verbs of stacks?  Not that of a stack with another one, which could not be started then.  Complains. */
+int stack_check_cache(const struct member *volume, const uint8_t cache[16]);
 
 #endif

@@ -15,6 +15,7 @@
 #include "drain.h"
 #include "guard.h"
 #include "running.h"
+#include "stack_store.h"
 #include "turn.h"
 #include "verbs.h"
 
@@ -40,25 +41,48 @@ static int reload(const struct mapped *volume, const char *params, const char *c
 
 /* ------------------------------------------------------------------ attach */
 
-/* Node of the cache meant by name, started if need be. */
-static int find_cache(const struct mapped_list *list, const char *name, bool dry_run, char **path)
+/* The cache meant by name: *running; NULL: it is started, *member is one of its SSDs. */
+static int find_cache(const struct mapped_list *list, struct members *members, const char *name, const struct mapped **running,
+		      const struct member **member)
 {
-	static const struct argument_list no_options;
-	const struct mapped *running;
-	const struct member *member;
-	struct members members;
 	int result;
 
 	for (size_t i = 0; i < list->number; i++)
 		if (list->mapped[i].cache && !strncmp(list->mapped[i].name, CACHE_PREFIX, strlen(CACHE_PREFIX)) &&
 		    !strcmp(list->mapped[i].name + strlen(CACHE_PREFIX), name)) {
-			*path = mapper_path(list->mapped[i].name);
+			*running = &list->mapped[i];
 			return LARDER_DONE;
 		}
+	result = member_find(members, name, LARDER_KIND_CACHE, member);
+	*running = result ? NULL : running_by_uuid(list, (*member)->sb.cache.cache_uuid, true);
+	return result;
+}
+
+/* Of a stack's volume, no other cache than the stack's. */
+static int check_stack(const struct members *members, const struct mapped *volume, const struct mapped *running, const struct member *ssd)
+{
+	const struct member *member;
+	uint8_t own[16], cache[16];
+
+	member = running_uuid(volume, own) ? member_volume(members, own) : NULL;
+	if (running && !running_uuid(running, cache))
+		return complain(LARDER_FAILED, "%s: its status cannot be understood", running->name);
+	return member ? stack_check_cache(member, running ? cache : ssd->sb.cache.cache_uuid) : LARDER_DONE;
+}
+
+/* Node of the cache meant by name, started if need be. */
+static int bring_cache(const struct mapped_list *list, const struct mapped *volume, const char *name, bool dry_run, char **path)
+{
+	static const struct argument_list no_options;
+	const struct member *member = NULL;
+	const struct mapped *running;
+	struct members members;
+	int result;
+
 	members_scan(&members);
-	result = member_find(&members, name, LARDER_KIND_CACHE, &member);
-	running = result ? NULL : running_by_uuid(list, member->sb.cache.cache_uuid, true);
-	if (running)
+	result = find_cache(list, &members, name, &running, &member);
+	result = result ? result : check_stack(&members, volume, running, member);
+	if (!result && running)
 		*path = mapper_path(running->name);
 	else if (!result)
 		result = cache_bring_up(&members, member, NULL, &no_options, (dry_run ? BRING_UP_DRY : 0) | (strchr(name, '/') ? BRING_UP_BY_PATH : 0), path);
@@ -76,7 +100,7 @@ static int attach(const struct mapped_list *list, const struct mapped *volume, c
 	if (now && strcmp(now, "-"))
 		result = complain(LARDER_UNSAFE, "%s: is attached to the cache %s; detach it first", volume->name, now);
 	free(now);
-	result = result ? result : find_cache(list, cache, dry_run, &path);
+	result = result ? result : bring_cache(list, volume, cache, dry_run, &path);
 	result = result ? result : mapped_table(volume, &params);
 	result = result ? result : reload(volume, params, path);
 	if (!result && !dry_run)

@@ -21,6 +21,7 @@
 #include "running.h"
 #include "stack_age.h"
 #include "stack_snapshot.h"
+#include "stack_store.h"
 #include "turn.h"
 #include "verbs.h"
 
@@ -56,6 +57,7 @@ static int wanted_cache(struct members *members, const struct member *volume, co
 		return complain(LARDER_UNSAFE,
 				"%s: cache_uuid: the volume belongs to the cache %s; start it with that one and detach it first",
 				volume->path, text);
+	result = result ? result : stack_check_cache(volume, cache->sb.cache.cache_uuid);
 	if (!result)
 		memcpy(uuid, cache->sb.cache.cache_uuid, 16);
 	*named = !result && strchr(request->cache, '/') ? cache : NULL;

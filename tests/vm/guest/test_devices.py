@@ -675,6 +675,21 @@ def test_options_set_at_the_question(disks):
     assert 'TYPE="ext4"' in command.output("blkid", "-p", ssd2)  # refused, and as it was
 
 
+def test_volume_of_a_stack_gets_no_other_cache(disks):
+    """No verb of the stack would start it then."""
+    ssd2 = disks[2]
+    make(disks)
+    larder("cache", "create", "other", "--cache", ssd2)
+    larder("volume", "detach", "data", "--flush")
+    refused(UNSAFE, ["volume", "attach", "data", "--cache", "other"], "is the volume of data", "larder replace data cache")
+    assert "larder-cache-other" not in dm.names()
+    larder("volume", "attach", "data", "--cache", "data")
+    larder("stop", "data")
+    larder("start", "data")
+    larder("super", "wipe", ssd2, "--yes")
+    remove()
+
+
 def test_last_copy_of_what_is_dirty(disks):
     """The word for it: also where the volume writes through and not all is written back, or where others use the cache."""
     ssd1, hdd2 = disks[1], disks[5]
