@@ -470,6 +470,7 @@ WRONG_WORDS = [
     (["volume", "attach", "x"], USAGE, "--cache"),
     (["volume", "resize"], USAGE, "missing"),
     (["volume", "resize", "x", "--size", "a lot"], USAGE, "--size"),
+    (["volume", "resize", "x", "--size", "0"], USAGE, "--size"),
     (["volume", "resize", "nowhere"], NOT_FOUND, "nowhere"),
     (["volume", "flush", "x", "--wait", "--stop"], USAGE, "exclude"),
     (["volume", "start", "x", "--cache", "y", "--without-cache"], USAGE, "exclude"),

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "create.h"
 #include "resize.h"
 #include "running.h"
 #include "turn.h"
@@ -80,7 +81,7 @@ int volume_resize_running(struct mapped *volume, uint64_t bytes, bool dry_run)
 int volume_resize(int argc, char **argv)
 {
 	static const char usage[] = "larder volume resize NAME|UUID|DEVICE [--size SIZE] [--dry-run]";
-	uint64_t size = 0;
+	uint64_t size = VOLUME_SIZE_ALL;
 	bool dry_run = false;
 	const struct argument arguments[] = {
 		{ "size", 's', ARGUMENT_SIZE, &size, "SIZE", "of the volume (default: all that there is room for)" },
@@ -93,12 +94,14 @@ int volume_resize(int argc, char **argv)
 
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;
+	if (!size)
+		return complain(LARDER_USAGE, "--size: is 0; give the size that the volume is to have, or leave it out");
 	mapped_init(dry_run);
 	if (!dry_run)
 		turn_take(); /* a table that is read is loaded: nobody attaches or detaches it in between */
 	result = mapped_scan(&list);
 	result = result ? result : running_find(&list, argv[first], false, &volume);
-	result = result ? result : volume_resize_running(volume, size, dry_run);
+	result = result ? result : volume_resize_running(volume, size == VOLUME_SIZE_ALL ? 0 : size, dry_run);
 	mapped_list_free(&list);
 	return result;
 }
