@@ -167,6 +167,21 @@ static int take_out(const uint8_t cache[16], uint32_t place, const char *ssd, co
 	return result;
 }
 
+/* The kernel gives up whichever draining there is. */
+static int stop_draining(const struct set *set, uint32_t place)
+{
+	char *state = set_state(set, place);
+	int result;
+
+	if (state && !strcmp(state, "draining"))
+		result = mapped_message(set->mapped->name, "drain_stop");
+	else
+		result = complain(LARDER_BUSY, "%s: SSD %u is %s, and not being drained: there is nothing to give up; see larder cache status %s", set->mapped->name,
+				  place, state ? state : "unknown", set->mapped->name);
+	free(state);
+	return result;
+}
+
 static int remove_ssd(struct set *set, const struct remove_request *request)
 {
 	int place = set_place(set, request->ssd), result;
@@ -174,7 +189,7 @@ static int remove_ssd(struct set *set, const struct remove_request *request)
 	if (place < 0)
 		return LARDER_NOT_FOUND;
 	if (request->stop)
-		return mapped_message(set->mapped->name, "drain_stop");
+		return stop_draining(set, (uint32_t)place);
 	result = drain_place(set, (uint32_t)place, request);
 	if (!result && request->dry_run)
 		return let_go(set, (uint32_t)place, true);

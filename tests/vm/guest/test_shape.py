@@ -1067,6 +1067,9 @@ def test_new_place_has_to_wait_for_a_drain(make_disk, make_oracle, kernel_log):
     line = says_that_it_joins(stack, third)
     with pytest.raises(command.CommandError):
         stack.cache.load(line)
+    result = larder("cache", "remove", stack.cache, 1, "--stop", check=False)  # it is the other one that is drained
+    assert result.returncode == BUSY and "SSD 1 is active, and not being drained" in result.stderr, result.stderr
+    assert states(stack) == "draining/active"
     larder("cache", "remove", stack.cache, 0, "--stop")
     stack.cache.load(line)
     stack.cache.message("drain", 0)
