@@ -2,6 +2,7 @@
 """Tiers by labels of devices: what --foreground, --promote and --background become, or why not, and where labels are kept."""
 
 import json
+import shutil
 import sys
 import uuid
 from pathlib import Path
@@ -9,12 +10,14 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
+import signatures
 from harness import (
     CACHE,
     FAILED,
     MIB,
     NOT_FOUND,
     SB,
+    TABLES,
     UNSAFE,
     USAGE,
     digest,
@@ -172,6 +175,25 @@ def test_labels_of_a_cache(larder, images):
     assert [digest(x) for x in images] == before
     larder("cache", "label", "fast", ssds[1], "none")
     assert [listed(x) for x in ssds] == [None, None]
+
+
+def test_label_of_an_ssd_that_has_left(larder, images):
+    """Its superblock still says that it has the place of the one that took it."""
+    ssds = labelled(larder, images, "nvme.0", "sata")
+    old = larder.image("old", images[0].stat().st_size, seen=False)
+    shutil.copy(ssds[0], old)
+    patch_both(old, CACHE, uuid=uuid.uuid4().bytes)
+    larder.devices.insert(0, old)
+    for word in (old, uuid.UUID(bytes=field(old, CACHE, "uuid"))):
+        one_line(larder("cache", "label", "fast", word, "x", code=NOT_FOUND), word, "no SSD of fast")
+    assert listed(ssds[0])["labels"] == ["nvme.0", "sata"]
+    assert str(ssds[0]) in larder("cache", "label", "fast", "0", "nvme.1").stdout
+    assert listed(ssds[0])["labels"] == ["nvme.1", "sata"]
+    for ssd in (*ssds, old):
+        for at in TABLES:
+            signatures.write(ssd, at + 100, b"?")
+    # which one it is nobody knows
+    assert "SSD 0" in larder("cache", "label", "fast", old, "x", "--dry-run").stdout
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -9,6 +9,7 @@
 #include <uuid/uuid.h>
 
 #include "create.h"
+#include "set.h"
 #include "stack_store.h"
 #include "stacks.h"
 #include "turn.h"
@@ -25,18 +26,31 @@ static bool is_meant(const struct member *m, const char *word)
 	       (strchr(word, '/') && create_is_same(word, m->path));
 }
 
+/* Its place is its own; table: NULL where none can be read.  One that has left may still say that it has the place of its successor. */
+static bool is_in_set(const struct member *m, const uint8_t cache[16], const struct larder_table *table)
+{
+	uint32_t place = le32toh(m->sb.cache.device_number);
+
+	return le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, cache, 16) && place < LARDER_MAX_DEVICES &&
+	       (!table || !memcmp(table->devices[place].uuid, m->sb.head.uuid, 16));
+}
+
 static int find(const struct stacks *stacks, const char *cache, const char *word, const struct member **ssd)
 {
+	struct larder_table *table = must_allocate(malloc(sizeof(*table)));
 	const struct member *member;
+	bool known;
 	int result = stack_named_cache(stacks, cache, &member);
 
 	*ssd = NULL;
+	known = !result && set_newest_table(&stacks->members, member->sb.cache.cache_uuid, table);
 	for (size_t i = 0; !result && i < stacks->members.number && !*ssd; i++) {
 		const struct member *m = stacks->members.member[i];
 
-		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, member->sb.cache.cache_uuid, 16) && is_meant(m, word))
+		if (is_in_set(m, member->sb.cache.cache_uuid, known ? table : NULL) && is_meant(m, word))
 			*ssd = m;
 	}
+	free(table);
 	if (!result && !*ssd)
 		result = complain(LARDER_NOT_FOUND, "%s: is no SSD of %s that is here; give its number, path or UUID, see larder cache list", word, cache);
 	return result;
