@@ -128,9 +128,17 @@ int level_look_here(dev_t number, struct level *level)
 
 /* ------------------------------------------------------------------ down */
 
+/* A device that was looked at: for a file of many extents once. */
+struct seen {
+	struct seen *next;
+	dev_t number;
+	struct level level;
+};
+
 struct descent {
 	const char *what;
 	level_look look;
+	struct seen **seen;
 	dev_t *volume;
 	struct ranges *found;
 };
@@ -186,32 +194,64 @@ static int pass(const struct descent *d, const struct level *level, struct range
 	return result;
 }
 
+static int look_once(const struct descent *d, dev_t number, const struct level **level)
+{
+	struct seen *s = *d->seen;
+	int result;
+
+	while (s && s->number != number)
+		s = s->next;
+	if (!s) {
+		s = must_allocate(calloc(1, sizeof(*s)));
+		result = d->look(number, &s->level);
+		if (result) {
+			free(s);
+			return result;
+		}
+		s->number = number;
+		s->next = *d->seen;
+		*d->seen = s;
+	}
+	*level = &s->level;
+	return LARDER_DONE;
+}
+
+static void seen_free(struct seen *seen)
+{
+	while (seen) {
+		struct seen *next = seen->next;
+
+		level_free(&seen->level);
+		free(seen);
+		seen = next;
+	}
+}
+
 static int down(const struct descent *d, dev_t number, struct range range, unsigned depth)
 {
-	struct level level;
+	const struct level *level;
 	int result;
 
 	if (depth > DEPTH_MAX)
 		return refuse(d, LARDER_FAILED, "lies on more than %u devices one below the other", DEPTH_MAX);
-	result = d->look(number, &level);
+	result = look_once(d, number, &level);
 	if (result)
 		return result;
-	if (level.kind == LEVEL_VOLUME)
-		result = arrive(d, number, range);
-	else if (level.kind == LEVEL_DISK)
-		result = refuse(d, LARDER_NOT_FOUND, "lies on %s, and not on a volume of larder that runs", level.name);
-	else
-		result = pass(d, &level, range, depth);
-	level_free(&level);
-	return result;
+	if (level->kind == LEVEL_VOLUME)
+		return arrive(d, number, range);
+	if (level->kind == LEVEL_DISK)
+		return refuse(d, LARDER_NOT_FOUND, "lies on %s, and not on a volume of larder that runs", level->name);
+	return pass(d, level, range, depth);
 }
 
 int descend(const char *what, dev_t number, const struct ranges *ranges, level_look look, dev_t *volume, struct ranges *found)
 {
-	const struct descent d = { what, look, volume, found };
+	struct seen *seen = NULL;
+	const struct descent d = { what, look, &seen, volume, found };
 	int result = LARDER_DONE;
 
 	for (size_t i = 0; !result && i < ranges->number; i++)
 		result = down(&d, number, ranges->range[i], 0);
+	seen_free(seen);
 	return result;
 }

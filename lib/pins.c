@@ -26,9 +26,13 @@ static const struct preset {
 
 /* ------------------------------------------------------------------ ranges */
 
+/* There is room for the next power of two. */
 void ranges_add(struct ranges *ranges, uint64_t first, uint64_t end)
 {
-	ranges->range = must_allocate(realloc(ranges->range, (ranges->number + 1) * sizeof(*ranges->range)));
+	size_t n = ranges->number;
+
+	if (!(n & (n - 1)))
+		ranges->range = must_allocate(realloc(ranges->range, (n ? 2 * n : 1) * sizeof(*ranges->range)));
 	ranges->range[ranges->number++] = (struct range){ first, end };
 }
 
@@ -57,23 +61,51 @@ void ranges_join(struct ranges *ranges)
 	ranges->number = kept + 1;
 }
 
+struct gap {
+	uint64_t sectors;
+	size_t before; /* the range behind it */
+};
+
+static int by_sectors(const void *a, const void *b)
+{
+	const struct gap *x = a, *y = b;
+
+	if (x->sectors != y->sectors)
+		return x->sectors < y->sectors ? -1 : 1;
+	return x->before < y->before ? -1 : x->before > y->before;
+}
+
 uint64_t ranges_close(struct ranges *ranges, size_t max)
 {
+	size_t number = ranges->number, closed, kept = 0;
 	struct range *r = ranges->range;
-	uint64_t gaps = 0;
+	uint64_t sectors = 0;
+	struct gap *gaps;
+	bool *open;
 
-	while (ranges->number > max && ranges->number > 1) {
-		size_t at = 0;
-
-		for (size_t i = 1; i + 1 < ranges->number; i++)
-			if (r[i + 1].first - r[i].end < r[at + 1].first - r[at].end)
-				at = i;
-		gaps += r[at + 1].first - r[at].end;
-		r[at].end = r[at + 1].end;
-		ranges->number--;
-		memmove(&r[at + 1], &r[at + 2], (ranges->number - at - 1) * sizeof(*r));
+	max = max ? max : 1;
+	if (number <= max)
+		return 0;
+	closed = number - max;
+	gaps = must_allocate(calloc(number, sizeof(*gaps)));
+	open = must_allocate(calloc(number, sizeof(*open)));
+	for (size_t i = 1; i < number; i++)
+		gaps[i - 1] = (struct gap){ r[i].first - r[i - 1].end, i };
+	qsort(gaps, number - 1, sizeof(*gaps), by_sectors);
+	for (size_t i = 0; i < closed; i++)
+		sectors += gaps[i].sectors;
+	for (size_t i = closed; i < number - 1; i++)
+		open[gaps[i].before] = true;
+	for (size_t i = 1; i < number; i++) {
+		if (open[i])
+			r[++kept] = r[i];
+		else
+			r[kept].end = r[i].end;
 	}
-	return gaps;
+	ranges->number = kept + 1;
+	free(gaps);
+	free(open);
+	return sectors;
 }
 
 uint64_t ranges_length(const struct ranges *ranges)

@@ -10,6 +10,8 @@
 #include "../../lib/message.c"
 #include "../../lib/pins.c"
 #include "../../lib/descent.c"
+#include <sys/ioctl.h>
+#include <unistd.h>
 #include "../../lib/file_extents.c"
 #include "../../lib/mounts.c"
 #include <sys/xattr.h>
@@ -86,6 +88,63 @@ static uint64_t least(const struct ranges *r, size_t max)
 		best = closed < best ? closed : best;
 	}
 	return best;
+}
+
+/* As it was written first, a gap at a time: the same ranges are left. */
+static uint64_t close_one_by_one(struct ranges *ranges, size_t max)
+{
+	struct range *r = ranges->range;
+	uint64_t gaps = 0;
+
+	while (ranges->number > max && ranges->number > 1) {
+		size_t at = 0;
+
+		for (size_t i = 1; i + 1 < ranges->number; i++)
+			if (r[i + 1].first - r[i].end < r[at + 1].first - r[at].end)
+				at = i;
+		gaps += r[at + 1].first - r[at].end;
+		r[at].end = r[at + 1].end;
+		ranges->number--;
+		memmove(&r[at + 1], &r[at + 2], (ranges->number - at - 1) * sizeof(*r));
+	}
+	return gaps;
+}
+
+static void same_as_one_by_one(void)
+{
+	for (int i = 0; i < 3000; i++, operations++) {
+		struct ranges r = { 0 }, s = { 0 };
+		size_t max = rnd(6);
+		u64 at = rnd(9), n = rnd(300), far = 1 + rnd(40), gaps, want;
+
+		for (; n; n--) {
+			u64 end = at + 1 + rnd(5);
+
+			ranges_add(&r, at, end);
+			ranges_add(&s, at, end);
+			at = end + 1 + rnd(far);
+		}
+		gaps = ranges_close(&r, max);
+		want = close_one_by_one(&s, max);
+		CHECK(gaps == want && r.number == s.number, "%llu, not %llu", gaps, want);
+		CHECK(!r.number || !memcmp(r.range, s.range, r.number * sizeof(*r.range)), "others of %zu", r.number);
+		ranges_free(&r);
+		ranges_free(&s);
+	}
+}
+
+/* A file in so many pieces is no reason to hold up whoever waits for the lock: one by one, this takes minutes. */
+static void many_ranges(void)
+{
+	struct ranges r = { 0 };
+	clock_t begin = clock();
+
+	for (u64 i = 0; i < 1000000; i++)
+		ranges_add(&r, 16 * i, 16 * i + 8);
+	ranges_join(&r);
+	CHECK(ranges_close(&r, 3) == 8 * (1000000 - 3) && r.number == 3);
+	CHECK(clock() - begin < 20 * CLOCKS_PER_SEC, "%g s", (double)(clock() - begin) / CLOCKS_PER_SEC);
+	ranges_free(&r);
 }
 
 static void test_ranges(void)
@@ -220,9 +279,12 @@ static void not_ours(void)
 
 /* ------------------------------------------------------------------ layers */
 
+static unsigned int looks;
+
 /* 1: a filesystem's device: two segments; 2: LUKS on 4; 3: the second disk of the volume group; 4: the volume; 5: a disk; 6: striped; 7: on itself */
 static int look(dev_t number, struct level *level)
 {
+	looks++;
 	*level = (struct level){ 0 };
 	snprintf(level->name, sizeof(level->name), "level-%u", minor(number));
 	switch (minor(number)) {
@@ -324,6 +386,22 @@ static void test_descent(void)
 		CHECK(result || (found.number == 1 + !!cases[i].found[1].end && volume == makedev(9, 4)), "case %zu", i);
 		ranges_free(&found);
 	}
+}
+
+/* However many extents a file has, each device is asked once. */
+static void looks_once(void)
+{
+	struct ranges ranges = { 0 }, found = { 0 };
+	dev_t volume = 0;
+
+	for (uint64_t i = 0; i < 50; i++)
+		ranges_add(&ranges, 3 * i, 3 * i + 2);
+	looks = 0;
+	CHECK(!descend("FILE", makedev(9, 1), &ranges, look, &volume, &found));
+	CHECK(looks == 3 && volume == makedev(9, 4), "%u looks", looks);
+	CHECK(ranges_length(&found) == ranges_length(&ranges));
+	ranges_free(&ranges);
+	ranges_free(&found);
 }
 
 /* ------------------------------------------------------------------ extents */
@@ -522,6 +600,8 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		seed = strtoull(argv[1], NULL, 0);
 	run_test("ranges", test_ranges);
+	run_test("same as one by one", same_as_one_by_one);
+	run_test("many ranges", many_ranges);
 	run_test("lists", test_lists);
 	run_test("not ours", not_ours);
 	run_test("extents", test_extents);
@@ -530,6 +610,7 @@ int main(int argc, char **argv)
 	run_test("lists of names", lists_of_names);
 	run_test("whose path", whose_path);
 	run_test("lists that are not known", lists_that_are_not_known);
+	run_test("looks once", looks_once);
 	run_test("descent", test_descent);
 	return 0;
 }
