@@ -8,7 +8,7 @@
  * Flags of an extent, after FIEMAP_FLAG_SYNC:
  *	UNWRITTEN	has its place, and what is written goes there: it counts, but there is nothing to be read
  *	SHARED		counts: it is where the file's data are, until it is written to
- *	DELALLOC, UNKNOWN	was written meanwhile, and has no place: refused
+ *	DELALLOC, UNKNOWN	was written meanwhile, and has no place: asked again, then left out, as is all that is written later
  *	DATA_INLINE, DATA_TAIL	lies in a block of metadata beside others': refused
  *	ENCODED		compressed: its length on disk is not told: refused
  *	NOT_ALIGNED	only beside those; of others refused
@@ -35,6 +35,8 @@
 #define XFS_MAGIC   0x58465342 /* "XFSB"; <linux/magic.h> of Debian 12 lacks it */
 #define SECTOR	    512u
 #define AT_A_TIME   256u /* extents of one call */
+#define TRIES	    4 /* of a file that is being written */
+#define PAUSE_US    50000u
 #define PROFILES    (BTRFS_BLOCK_GROUP_PROFILE_MASK)
 
 const char *file_extent_take(struct file_extents *extents, const struct fiemap_extent *extent, const struct btrfs_place *places, size_t number)
@@ -45,8 +47,10 @@ const char *file_extent_take(struct file_extents *extents, const struct fiemap_e
 		return "is so small that it lies inside of the filesystem's metadata; a rule metadata:pin-P of the option class pins that";
 	if (extent->fe_flags & FIEMAP_EXTENT_ENCODED)
 		return "is compressed: the filesystem does not tell how long its pieces are on disk; write it anew without compression";
-	if (extent->fe_flags & (FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_UNKNOWN))
-		return "is being written, and parts of it have no place on the disk yet; try again";
+	if (extent->fe_flags & (FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_UNKNOWN)) {
+		extents->unplaced++;
+		return NULL;
+	}
 	if (end < at || at % SECTOR || extent->fe_length % SECTOR)
 		return "has an extent that does not lie at sectors";
 	while (at < end) {
@@ -237,6 +241,20 @@ static int ask(const char *path, int fd, struct file_extents *extents, const str
 	return result;
 }
 
+/* Whoever appends to it all the time has always written something since. */
+static int ask_again(const char *path, int fd, struct file_extents *extents, const struct btrfs_map *map)
+{
+	int result = ask(path, fd, extents, map);
+
+	for (int i = 1; !result && extents->unplaced && i < TRIES; i++) {
+		usleep(PAUSE_US);
+		file_extents_free(extents);
+		extents->shared = extents->unplaced = 0;
+		result = ask(path, fd, extents, map);
+	}
+	return result;
+}
+
 int file_extents_read(const char *what, int fd, struct file_extents *extents)
 {
 	struct btrfs_map map = { 0 };
@@ -249,12 +267,13 @@ int file_extents_read(const char *what, int fd, struct file_extents *extents)
 	result = file_device(what, fd, &extents->device);
 	if (!result && is_btrfs(fd))
 		result = read_chunks(what, fd, &map);
-	result = result ? result : ask(what, fd, extents, &map);
+	result = result ? result : ask_again(what, fd, extents, &map);
 	free(map.place);
 	ranges_join(&extents->all);
 	ranges_join(&extents->written);
 	if (!result && !extents->all.number)
-		result = complain(LARDER_FAILED, "%s: has no data on disk", what);
+		result = complain(LARDER_FAILED, "%s: %s", what,
+				  extents->unplaced ? "is being written, and has no place on the disk yet; try again" : "has no data on disk");
 	if (result)
 		file_extents_free(extents);
 	return result;

@@ -13,6 +13,7 @@ struct file_extents {
 	struct ranges all; /* all that the filesystem has given to the file, in sectors of the device, as joined */
 	struct ranges written; /* what of it has been written: the rest reads as zeroes without the device */
 	size_t shared; /* extents that another file, or a snapshot, has, too */
+	size_t unplaced; /* extents that are being written, and left out: they have no place on the disk yet */
 };
 
 /* A chunk of btrfs: its addresses in the filesystem, and where they are on the device. */
@@ -22,7 +23,7 @@ struct btrfs_place {
 };
 
 /*
- * Adds one extent, as FS_IOC_FIEMAP gives it.  places (number of them): of btrfs; NULL: its address is that on the device.  NULL: done; else what is wrong
+ * Adds one extent, as FS_IOC_FIEMAP gives it, or counts it as unplaced.  places (number of them): of btrfs; NULL: its address is that on the device.  NULL: done; else what is wrong
  * with it.
  */
 const char *file_extent_take(struct file_extents *extents, const struct fiemap_extent *extent, const struct btrfs_place *places, size_t number);
@@ -30,7 +31,10 @@ const char *file_extent_take(struct file_extents *extents, const struct fiemap_e
 int file_open(int root, const char *name);
 /* The device of its filesystem.  Complains (what: for that; NULL: it does not) where files of that filesystem cannot be followed. */
 int file_device(const char *what, int fd, dev_t *device);
-/* Writes out what of the file is not on disk, and asks for all.  Complains of a file of which it cannot be told, or that has no data.  Free it on success. */
+/*
+ * Writes out what of the file is not on disk, and asks for all, some times if that is being written.  Complains of a file of which it cannot be told, or that
+ * has no data.  Free it on success.
+ */
 int file_extents_read(const char *what, int fd, struct file_extents *extents);
 void file_extents_free(struct file_extents *extents);
 

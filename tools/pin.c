@@ -130,6 +130,9 @@ static int map_file(struct job *job, const struct pin_root *root, const char *na
 		take_ranges(&job->pins, &place.all);
 		take_ranges(&job->written, &place.written);
 		job->files++;
+		if (place.unplaced)
+			remark("%s: is being written: %zu of its extents have no place on the disk yet, and are pinned by larder pin --refresh", path,
+			       place.unplaced);
 	} else {
 		remark("%s: is not pinned as long as that is so; for good: larder unpin %s", path, path);
 	}
@@ -196,6 +199,18 @@ static int fit_rules(struct job *job, const char *live)
 			"in between, too, would take %s beside %s; defragment the files (e4defrag, xfs_fsr, btrfs filesystem defragment) or copy each into one "
 			"piece, pin fewer, or use a rule by size or metadata in the option class",
 			job->stack.name, job->pieces, room, size_text(gaps_text, gaps), size_text(text, job->length));
+}
+
+/* As much as these rules pin, or less: there is room for it, or there will be no more of it than now. */
+static bool pins_no_more(const struct job *job, const char *live)
+{
+	struct ranges set;
+	bool no_more;
+
+	class_pins(live, &set);
+	no_more = ranges_length(&job->pins) <= ranges_length(&set);
+	ranges_free(&set);
+	return no_more;
 }
 
 /* All pins, and what is guaranteed to volumes, are to leave reclaim a quarter of the cache. */
@@ -286,7 +301,7 @@ static int job_set(struct job *job, struct pin_roots *roots, bool dry_run)
 	if (!before)
 		return complain(LARDER_FAILED, "%s: its status cannot be understood", job->volume->name);
 	result = job->pins.number ? fit_rules(job, before) : LARDER_DONE;
-	result = result ? result : fit_cache(job);
+	result = result || pins_no_more(job, before) ? result : fit_cache(job);
 	live = class_with_pins(before, &job->pins);
 	stored = class_with_pins(job->stack.class, &job->pins);
 	result = result ? result : check_list(job, live);
@@ -473,13 +488,17 @@ static int refuse_loose(const struct stacks *stacks, const char *path, const str
 	return result;
 }
 
-static int put_name(const struct work *work, const char *path, int fd)
+/* volume: that the file lies on.  The names are looked for in the filesystems that begin on a volume. */
+static int put_name(const struct work *work, const char *path, int fd, dev_t volume)
 {
 	char name[PATH_MAX];
 	struct pin_root *root = pin_root_of(&work->roots, path, name);
 
 	if (!place_is_name(root, name, fd))
 		return complain(LARDER_FAILED, "%s: is seen there by a mount of a part of its filesystem; name it below where the whole is mounted", path);
+	if (root->volume != volume)
+		return complain(LARDER_FAILED, "%s: its filesystem, %s, begins on another device than the volume that the file lies on (a logical volume over several?): "
+				"files can be pinned where all of it is on one volume", path, root->point);
 	if (!pinned_name_valid(name))
 		return complain(LARDER_FAILED, "%s: has control characters in its path", path);
 	if (pin_root_check(root))
@@ -510,7 +529,7 @@ static int add_file(struct work *work, const char *word)
 	}
 	found = found_by_volume(&work->stacks, place.volume);
 	result = found ? work_job(work, found, &job) : refuse_loose(&work->stacks, path, &place);
-	result = result ? result : put_name(work, path, fd);
+	result = result ? result : put_name(work, path, fd, place.volume);
 	close(fd);
 	if (!result && place.shared)
 		remark("%s: %zu of its extents belong to a snapshot or another file, too: what is written to them goes elsewhere, and is pinned by larder pin "

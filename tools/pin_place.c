@@ -33,6 +33,7 @@ int place_find(const char *what, int fd, struct place *place)
 	if (result)
 		return result;
 	place->shared = extents.shared;
+	place->unplaced = extents.unplaced;
 	result = descend(what, extents.device, &extents.all, level_look_here, &place->volume, &place->all);
 	result = result ? result : descend(what, extents.device, &extents.written, level_look_here, &place->volume, &place->written);
 	file_extents_free(&extents);

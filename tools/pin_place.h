@@ -10,6 +10,7 @@ struct place {
 	dev_t volume;
 	struct ranges all, written; /* sectors of the volume: all that the file has; what of it has been written */
 	size_t shared; /* extents that a snapshot, or another file, has, too */
+	size_t unplaced; /* extents that are being written, and are nowhere yet */
 };
 
 /* Of an open file; fd < 0: errno says why it is not.  Complains. */

@@ -12,7 +12,15 @@
 #include "../../lib/descent.c"
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+static int asked(int fd, unsigned long request, void *argument); /* a filesystem */
+static unsigned int pauses;
+
+#define ioctl asked
+#define usleep(us) (void)((us) && pauses++)
 #include "../../lib/file_extents.c"
+#undef ioctl
+#undef usleep
 #include "../../lib/mounts.c"
 #include <sys/xattr.h>
 
@@ -432,8 +440,6 @@ static void test_extents(void)
 		{ 4096, 8192, FIEMAP_EXTENT_LAST, false, false, 1, { { 8, 24 } } },
 		{ 4096, 8192, FIEMAP_EXTENT_UNWRITTEN, false, false, 0, { { 8, 24 } } },
 		{ 4096, 8192, FIEMAP_EXTENT_SHARED | FIEMAP_EXTENT_MERGED, false, false, 1, { { 8, 24 } } },
-		{ 0, 0, FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_UNKNOWN, false, true, 0, { { 0 } } },
-		{ 4096, 4096, FIEMAP_EXTENT_UNKNOWN, false, true, 0, { { 0 } } },
 		{ 4100, 100, FIEMAP_EXTENT_DATA_INLINE | FIEMAP_EXTENT_NOT_ALIGNED, false, true, 0, { { 0 } } },
 		{ 4096, 100, FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_NOT_ALIGNED, false, true, 0, { { 0 } } },
 		{ 4096, 131072, FIEMAP_EXTENT_ENCODED, false, true, 0, { { 0 } } },
@@ -455,6 +461,47 @@ static void test_extents(void)
 			CHECK(k < 2 && extents.all.range[k].first == cases[i].found[k].first && extents.all.range[k].end == cases[i].found[k].end, "case %zu", i);
 		CHECK(why || (extents.all.number == 1 + !!cases[i].found[1].end && extents.written.number == cases[i].written), "case %zu", i);
 		CHECK(why || extents.shared == !!(cases[i].flags & FIEMAP_EXTENT_SHARED));
+		file_extents_free(&extents);
+	}
+}
+
+/* A file that is appended to: behind two extents, one of them not written yet, there is one without a place, as often as it is asked so many times. */
+static unsigned int appended, times_asked;
+static bool placed;
+
+static int asked(int fd, unsigned long request, void *argument)
+{
+	struct fiemap *map = argument;
+
+	CHECK(request == FS_IOC_FIEMAP && fd >= 0 && map->fm_extent_count >= 3 && map->fm_flags == FIEMAP_FLAG_SYNC);
+	map->fm_mapped_extents = 0;
+	if (placed) {
+		map->fm_extents[map->fm_mapped_extents++] = (struct fiemap_extent){ .fe_physical = 4096, .fe_length = 8192, .fe_flags = FIEMAP_EXTENT_SHARED };
+		map->fm_extents[map->fm_mapped_extents++] =
+			(struct fiemap_extent){ .fe_logical = 8192, .fe_physical = 65536, .fe_length = 4096, .fe_flags = FIEMAP_EXTENT_UNWRITTEN };
+	}
+	if (times_asked++ < appended)
+		map->fm_extents[map->fm_mapped_extents++] =
+			(struct fiemap_extent){ .fe_logical = 12288, .fe_length = 4096, .fe_flags = FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_UNKNOWN };
+	if (map->fm_mapped_extents)
+		map->fm_extents[map->fm_mapped_extents - 1].fe_flags |= FIEMAP_EXTENT_LAST;
+	return 0;
+}
+
+static void appended_to(void)
+{
+	static const struct btrfs_map none;
+
+	for (appended = 0; appended <= TRIES + 1; appended++) {
+		struct file_extents extents = { 0 };
+
+		placed = true;
+		times_asked = pauses = 0;
+		CHECK(!ask_again("FILE", 0, &extents, &none), "%u times", appended);
+		CHECK(times_asked == (appended < TRIES ? appended + 1 : TRIES) && pauses == times_asked - 1, "asked %u times", times_asked);
+		CHECK(extents.all.number == 2 && extents.written.number == 1 && extents.shared == 1, "what has its place is pinned");
+		CHECK(extents.all.range[0].first == 8 && extents.all.range[0].end == 24 && extents.all.range[1].first == 128 && extents.all.range[1].end == 136);
+		CHECK(extents.unplaced == (appended < TRIES ? 0 : 1), "%zu", extents.unplaced);
 		file_extents_free(&extents);
 	}
 }
@@ -605,6 +652,7 @@ int main(int argc, char **argv)
 	run_test("lists", test_lists);
 	run_test("not ours", not_ours);
 	run_test("extents", test_extents);
+	run_test("appended to", appended_to);
 	run_test("chunks", test_chunks);
 	run_test("which names", which_names);
 	run_test("lists of names", lists_of_names);
