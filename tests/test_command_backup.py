@@ -43,6 +43,7 @@ from harness import (
     patch_both,
     patch_tables,
     preload,
+    preloaded,
     read,
     sane,
 )
@@ -131,11 +132,35 @@ def test_nothing_of_somebody_else(pair):
     path = larder.directory / "other.backup"
     signatures.write(ssd, SB, b"His secrets." * 1000)
     signatures.write(ssd, TABLES[0] + 100, b"His secrets." * 20000)
-    larder("super", "backup", ssd, path)
+    run = larder("super", "backup", ssd, path)
+    one_line(run, ssd, "table: neither copy is valid", path, "no table of volumes")
     data, was = path.read_bytes(), of_ssd.read_bytes()
     assert b"secrets" not in data and len(data) == len(was)
     assert not any(data[4096:][:SB_SIZE]) and not any(data[-2 * TABLE_SIZE :])
     assert data[4096 + SB_SIZE :][:SB_SIZE] == was[4096 + SB_SIZE :][:SB_SIZE]
+
+
+def test_what_a_backup_lacks(pair):
+    """What cannot be read is said, and that there is no table; a device that is whole is no reason for a word."""
+    larder, ssd, hdd, of_ssd, _ = pair
+    of_copy = field(hdd, VOLUME, "copy_offset")
+    for n, (device, places, said) in enumerate(
+        [
+            (hdd, [], []),
+            (ssd, [], []),
+            (hdd, [(of_copy, SB_SIZE)], [f"superblock at byte {of_copy}: cannot be read", "Input/output error"]),
+            (ssd, [(TABLES[1], TABLE_SIZE)], [f"table at byte {TABLES[1]}: cannot be read", "Input/output error"]),
+            (ssd, [(at, TABLE_SIZE) for at in TABLES], ["neither copy is valid", "Input/output error", "no table of volumes"]),
+        ]
+    ):
+        path = larder.directory / f"{n}.backup"
+        env = preloaded("io_error", larder.directory) | {"IO_ERROR": ",".join(f"{device}:{at}:{size}" for at, size in places)}
+        run = larder("super", "backup", device, path, env=env)
+        if said:
+            one_line(run, device, path, *said)
+        else:
+            assert not run.stderr
+        assert path.stat().st_size == (of_ssd.stat().st_size if device == ssd else 4096 + 2 * SB_SIZE)
 
 
 def test_by_name(larder):

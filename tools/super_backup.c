@@ -83,6 +83,45 @@ static int find_member(const char *name, char **path)
 	return result;
 }
 
+static void tell_unread(const struct device *device, const char *what, uint64_t offset, const char *why, const char *path)
+{
+	remark("%s: %s at byte %" PRIu64 ": cannot be read: %s; %s has zeroes in its place", device->path, what, offset, why, path);
+}
+
+/* Zeroes in the place of the tables: what is left of it is half a backup. */
+static void tell_tables(const struct device *device, const struct larder_cache_sb *sb, const char *path)
+{
+	static const uint64_t offset[2] = { LARDER_TABLE_OFFSET_A, LARDER_TABLE_OFFSET_B };
+	static const char unread[] = "table read: ";
+	struct cache_tables tables;
+	char *line[2];
+
+	tables_read(device, sb, &tables);
+	for (int i = 0; i < 2; i++) {
+		line[i] = problems_line(&tables.problems[i]);
+		if (tables.chosen && !strncmp(line[i], unread, strlen(unread)))
+			tell_unread(device, "table", offset[i], line[i] + strlen(unread), path);
+	}
+	if (!tables.chosen)
+		remark("%s: table: neither copy is valid (%s; %s): %s has none, and can bring back an empty cache, but no table of volumes", device->path, line[0],
+		       line[1], path);
+	free(line[0]);
+	free(line[1]);
+	tables_free(&tables);
+}
+
+/* What the file lacks. */
+static void tell_missing(const struct device *device, const struct superblocks *found, const char *path)
+{
+	const struct superblock_copy *const copies[] = { &found->main, &found->copy };
+
+	for (size_t i = 0; i < sizeof(copies) / sizeof(copies[0]); i++)
+		if (copies[i]->error)
+			tell_unread(device, "superblock", copies[i]->offset, strerror(-copies[i]->error), path);
+	if (le32toh(found->chosen->sb->head.kind) == LARDER_KIND_CACHE)
+		tell_tables(device, &found->chosen->sb->cache, path);
+}
+
 static int backup_to(const struct device *device, const struct superblocks *found, const char *path)
 {
 	char uuid[UUID_TEXT];
@@ -96,6 +135,7 @@ static int backup_to(const struct device *device, const struct superblocks *foun
 				error == -EEXIST ? "; give another name" : "");
 	printf("%s: %s %s, generation %" PRIu64 ", of %s\n", path, kind_text(le32toh(found->chosen->sb->head.kind)),
 	       uuid_text(found->chosen->sb->head.uuid, uuid), le64toh(found->chosen->sb->head.generation), device->path);
+	tell_missing(device, found, path);
 	return LARDER_DONE;
 }
 
