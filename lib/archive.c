@@ -52,7 +52,26 @@ static int write_all(int fd, const uint8_t *bytes, size_t number)
 	return fsync(fd) ? -errno : 0;
 }
 
-int archive_write(const char *path, const uint8_t *bytes, size_t number)
+/* It has no name before it is whole: cut off, it leaves nothing.  Where there are no such files, as on NFS: write_named(). */
+static int write_unnamed(const char *path, const uint8_t *bytes, size_t number)
+{
+	const char *slash = strrchr(path, '/');
+	char *parent = slash ? must_print("%.*s", slash == path ? 1 : (int)(slash - path), path) : must_print("."), *self;
+	int error, fd = open(parent, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+
+	free(parent);
+	if (fd < 0)
+		return -errno;
+	self = must_print("/proc/self/fd/%d", fd);
+	error = write_all(fd, bytes, number);
+	if (!error && linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW))
+		error = -errno;
+	close(fd);
+	free(self);
+	return error;
+}
+
+static int write_named(const char *path, const uint8_t *bytes, size_t number)
 {
 	char *part = must_print("%s.XXXXXX", path);
 	int error, fd = mkostemp(part, O_CLOEXEC);
@@ -68,9 +87,17 @@ int archive_write(const char *path, const uint8_t *bytes, size_t number)
 	if (!error && renameat2(AT_FDCWD, part, AT_FDCWD, path, RENAME_NOREPLACE) && (errno != EINVAL || link(part, path)))
 		error = -errno;
 	unlink(part);
-	error = error ? error : sync_directory_of(path);
 	free(part);
 	return error;
+}
+
+int archive_write(const char *path, const uint8_t *bytes, size_t number)
+{
+	int error = write_unnamed(path, bytes, number);
+
+	if (error && error != -EEXIST)
+		error = write_named(path, bytes, number);
+	return error ? error : sync_directory_of(path);
 }
 
 static int make_directory(const char *path)

@@ -7,7 +7,9 @@ which judges as a start does, makes of cache and backing then.
 
 import os
 import re
+import resource
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -191,6 +193,21 @@ def test_file_beside_it_stays(pair):
     assert own.read_text() == "of somebody"
     larder("super", "backup", ssd, path, code=FAILED)
     assert {p.name for p in larder.directory.glob("mine.*")} == {path.name, own.name}, "nothing else is left behind"
+
+
+def test_backup_is_killed(pair):
+    """In the middle of the file, by a limit of its size: nothing is left of it, under whatever name."""
+    larder, ssd, _, _, _ = pair
+    before = {p.name for p in larder.directory.iterdir()}
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    words = [larder.program, "super", "backup", ssd, larder.directory / "x"]
+    run = subprocess.run(words, env=larder.environment(), capture_output=True, text=True, preexec_fn=limit)
+    assert run.returncode == -signal.SIGXFSZ, run.stderr
+    assert {p.name for p in larder.directory.iterdir()} == before
 
 
 def test_name_on_a_damaged_device(pair):
