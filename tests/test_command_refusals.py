@@ -27,6 +27,7 @@ from harness import (
     TABLE,
     TABLES,
     UNSAFE,
+    USAGE,
     VOLUME,
     attach_by_hand,
     blank,
@@ -429,6 +430,13 @@ def test_block_device_found_by_scanning(larder, loop):
         env={k: v for k, v in os.environ.items() if k != "LARDER_DEVICES"},
     )
     assert [f"scan{os.getpid()}", device] in [line.split() for line in found.stdout.splitlines()], found.stdout + found.stderr
+
+
+def test_loop_device_above_another_counts_once(larder, loop):
+    below = loop(larder.image("disk", 64 * MIB, seen=False))
+    above = loop(below, "--offset", str(MIB))
+    for words in ((below, above), (above, below)):
+        one_line(larder("advise", *words, code=USAGE), words[1], words[0], "would count twice")
 
 
 def test_read_only_block_device(larder, loop):

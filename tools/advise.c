@@ -230,8 +230,8 @@ static int take_device(struct advise *a, const char *path)
 	for (unsigned i = 0; !result && i < a->nr_watched; i++) {
 		const struct watched *o = &a->watched[i];
 
-		if ((o->disk == w->disk && o->begin < w->end && w->begin < o->end) || device_is_below(o->number, w->number) ||
-		    device_is_below(w->number, o->number))
+		if ((o->disk == w->disk && o->begin < w->end && w->begin < o->end) || device_lies_on(o->number, w->number) ||
+		    device_lies_on(w->number, o->number))
 			result = complain(LARDER_USAGE, "%s: is, has, or is part of %s: its requests would count twice; name one of them", path, o->name);
 	}
 	a->nr_watched += !result;

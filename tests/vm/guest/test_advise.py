@@ -149,9 +149,13 @@ def test_partitions(tmp_path, advise):
         os.close(one)
         os.close(other)
         compare(rows, seen)
-        for words in ((loop, f"{loop}p2"), (f"{loop}p1", loop), (loop, loop)):
+        above = dm.DmDevice.create("above", f"0 2048 linear {loop}p1 0")  # as LVM on a partition is
+        for words in ((loop, f"{loop}p2"), (f"{loop}p1", loop), (loop, loop), (above, loop), (loop, above), (f"{loop}p1", above)):
             run = command.run("larder", "advise", *words, check=False)
             assert run.returncode == 2 and "would count twice" in run.stderr
+        run = command.run("larder", "advise", "--for", "1s", f"{loop}p2", above, check=False)
+        assert "twice" not in run.stderr, run.stderr
+        above.remove()
     finally:
         command.run("losetup", "-d", loop)
 
