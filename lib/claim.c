@@ -159,12 +159,18 @@ int claim_superblock(const struct device *device, const struct superblocks *foun
 			device->path, uuid_text(sb->head.uuid, uuid));
 }
 
+/* Whose superblock shows on what lies below its device. */
+static const char BEHIND[] = "%s: carries a signature %s behind the device that larder has signed: is the disk, or leg, below that, and left as it is; "
+			     "start what it is a part of (drbdadm, mdadm)";
+
 /* sb: what it is known by, with its data; NULL: it has none. */
 static bool is_ours(const struct device *device, const struct superblocks *found, const union superblock *sb)
 {
 	struct signature_others others;
 
-	if (signature_of_others(device, sb, &others))
+	if (signature_of_others(device, sb, &others) && others.behind)
+		remark(BEHIND, device->path, others.type);
+	else if (*others.type)
 		remark("%s: carries a signature %s: is somebody else's now, and left as it is; if it is larder's after all: larder super wipe %s", device->path,
 		       others.type, device->path);
 	else if (superblocks_overwritten(found))
@@ -238,7 +244,9 @@ bool claim_may_start(const char *path, const char *verb)
 
 	if (!read_others(path, &others))
 		return true;
-	if (*others.type)
+	if (*others.type && others.behind)
+		remark(BEHIND, path, others.type);
+	else if (*others.type)
 		remark("%s: carries a signature %s: is somebody else's now, and left as it is; if it is larder's after all: larder %s %s, "
 		       "or first wipefs %s %s",
 		       path, others.type, verb, path, others.wipefs, path);

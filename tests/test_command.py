@@ -720,7 +720,7 @@ def test_ambiguous_names(larder):
 
 
 def test_copies_of_ssds(larder):
-    """Beside a copy a cache starts with the SSD that is named by its path, or not at all; also as one of a set, and by its volume."""
+    """Beside a copy a cache starts with the SSD that its path names, or not at all; also as one of a set, and by its volume."""
     ssds = [larder.image(f"ssd{i}", 64 * MIB) for i in range(2)]
     larder("cache", "create", "fast", *[w for s in ssds for w in ("--cache", s)], "--yes")
     hdd = larder.volume("data", 64 * MIB, "--cache", "fast")

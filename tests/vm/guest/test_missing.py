@@ -273,7 +273,7 @@ def test_cut_off_flag_is_in_one_copy(stack, kernel_log, newer):
 
 
 def test_flag_that_was_lost(stack, kernel_log):
-    """Rule 11: the disk has not got the superblock that says so, which it had acknowledged; it is said again before anything else."""
+    """Rule 11: the disk has not got the superblock that says so, which it had acknowledged; it is said again first."""
     older = {sector: stack.hdd.read(sector, 8) for sector in (MAIN, COPY)}
     stack.volume.set(writeback="off")
     stack.volume.write(1000, A)

@@ -20,7 +20,9 @@ REGION = 1 << 17  # sectors that have a mark together
 HELD = 2000  # ms: long enough to do something meanwhile; what is judged is the order
 
 
-def make(make_disk, hdd_mb: int = 64, disk: dict | None = None, ssd_discard: str = "none", ssd_mb: int = 32, **options: object) -> Stack:
+def make(
+    make_disk, hdd_mb: int = 64, disk: dict | None = None, ssd_discard: str = "none", ssd_mb: int = 32, **options: object
+) -> Stack:
     """Small segments; nothing is written back, or checkpointed, but what the test does; the backing has discards."""
     ssd = make_disk("ssd0", model="null", mb=ssd_mb, wce=1, fua=1, discard=ssd_discard)
     hdd = make_disk("hdd0", model="null", mb=hdd_mb, wce=1, discard="zero", **(disk or {}))
@@ -453,7 +455,10 @@ def test_ssd_that_drops_is_not_written_back(make_disk, kernel_log):
     stack.stop()
 
 
-@pytest.mark.parametrize("what", ["superblock", "clean copies", "summary", "chunk", "append", "append of what was answered", "discard"])
+WRITES = ["superblock", "clean copies", "summary", "chunk", "append", "append of what was answered", "discard"]
+
+
+@pytest.mark.parametrize("what", WRITES)
 def test_ssd_is_reset_in_another_write(make_disk, trace, kernel_log, what):
     """What it had not secured is gone as by a flush that fails, and nothing else tells: a user's flush does, once."""
     kernel_log.expect(f"{SSD_NOISE}|cannot write|clean copies could not be written")
@@ -625,8 +630,8 @@ def test_place_of_a_superblock_is_bad(make_disk, kernel_log, status):
 
 
 def lost_over_a_block(stack: Stack, trace) -> bytes:
-    """A record of one block at sector 0, with its commit block, gets lost: in its place lies one like it of the segment's life before.
-    Others fill the segment up.  Returns what was written."""
+    """A record of one block at sector 0, with its commit block, gets lost: in its place lies one like it of the segment's life
+    before.  Others fill the segment up.  Returns what was written."""
     first, size, number = segment_layout(stack.ssd)
     magic = None
     for _ in range(400 * number):
@@ -654,7 +659,7 @@ def lost_over_a_block(stack: Stack, trace) -> bytes:
 
 
 def test_block_of_an_older_life_is_not_believed(make_disk, trace, kernel_log):
-    """What the SSD has lost in the middle of a segment is found by whoever compares it, though what lies there has its own block."""
+    """What the SSD has lost in a segment is found by whoever compares it, though what lies there has its own block."""
     kernel_log.expect(SSD_NOISE)
     stack = make(make_disk, ssd_mb=8)
     data = lost_over_a_block(stack, trace)
@@ -697,7 +702,7 @@ def attempt(call: Callable, *arguments: object) -> None:
 
 
 def test_what_a_failed_cache_has_dropped_is_not_read(make_disk, kernel_log):
-    """Rule 2: the SSD was reset, which one append met, too late to be tried again: nobody was in doubt before the cache has failed."""
+    """Rule 2: the SSD was reset, which one append met, too late to be tried again: nobody was in doubt before."""
     kernel_log.expect(f"{SSD_NOISE}|has failed|leaves|cannot be|out of time|alone")
     stack = make_written(make_disk)
     write_record(stack, 8192, B)  # and not flushed
