@@ -624,7 +624,8 @@ def test_power_cut_while_it_repairs(make_disk, make_oracle, seed, round_):
     r = random.Random(seed)
     disks = [make_disk(f"ssd{i}", model="nvme", mb=48, jitter_ns=100000) for i in range(2)]
     hdd = make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000)
-    stack = Stack(disks, hdd, format_volume=("--cache", "c"), writeback="off", cache_checkpoint_percent=50, cache_scrub_rate=0)
+    options = {"writeback": "off", "verify": "reads", "cache_checkpoint_percent": 50, "cache_scrub_rate": 0}
+    stack = Stack(disks, hdd, format_volume=("--cache", "c"), **options)
     oracle = make_oracle(stack.volume, size="24m")
     oracle.run(ops=1500)
     commit(stack)
