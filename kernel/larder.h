@@ -793,7 +793,7 @@ struct cache_target {
 
 enum io_kind { IO_NONE, IO_HIT, IO_MISS, IO_WRITE, IO_FLUSH, IO_BYPASS, IO_DISCARD, IO_FILL, IO_THROUGH, IO_PASS };
 
-/* A read of an SSD failed: what is clean leaves the cache, of what is dirty another copy is read; or its vectors are not for that SSD. */
+/* A read of an SSD failed: clean data leaves the cache, of dirty data another copy is read; or the SSD takes no such vectors. */
 enum io_retry { RETRY_NONE, RETRY_ELSEWHERE, RETRY_BOUNCED };
 
 struct larder_io {
