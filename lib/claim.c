@@ -167,10 +167,11 @@ static const char BEHIND[] = "%s: carries a signature %s behind the device that 
 static bool is_ours(const struct device *device, const struct superblocks *found, const union superblock *sb)
 {
 	struct signature_others others;
+	bool carries = signature_of_others(device, sb, &others);
 
-	if (signature_of_others(device, sb, &others) && others.behind)
+	if (carries && others.behind)
 		remark(BEHIND, device->path, others.type);
-	else if (*others.type)
+	else if (carries)
 		remark("%s: carries a signature %s: is somebody else's now, and left as it is; if it is larder's after all: larder super wipe %s", device->path,
 		       others.type, device->path);
 	else if (superblocks_overwritten(found))

@@ -1037,7 +1037,7 @@ def test_disks_are_asked(larder, running, disks):
     # each once, and an idle one is not woken up
     assert sorted(words.split("/dev/")[1] for words in disks.asked()) == ["sdy -n standby", "sdz -n standby"]
     disks.says("sdy", ata(statistic=100))
-    disks.says("sdz", ata(pending=3, celsius=70))
+    disks.says("sdz", ata(pending=3, celsius=75))
     text = larder("events", env=env).stdout
     assert [row.split(" ", 1)[1].split(" has")[0].split(" cannot")[0] for row in text.splitlines()] == [
         "disk disk sdy: worn: sdy", "disk disk sdz: hot: sdz", "disk disk sdz: pending: sdz",
@@ -1070,9 +1070,9 @@ def test_disks_that_change(larder, running, disks):
                 assert process.poll() is None
                 time.sleep(0.01)
 
-        disks.says("sdy", ata(celsius=65))
+        disks.says("sdy", ata(celsius=75))
         told.append(process.stdout.readline())
-        disks.says("sdy", ata(celsius=66))
+        disks.says("sdy", ata(celsius=76))
         turn()
         (disks.directory / "sdy.json").rename(disks.directory / "away")
         turn()
