@@ -682,7 +682,7 @@ def test_loop_device_holds_its_disk(disks):
     loop = command.output("losetup", "--find", "--show", "--offset", 1 << 20, hdd).strip()
     try:
         refused(BUSY, ["super", "wipe", hdd, "--yes"], hdd, f"held by {loop}")
-        refused(BUSY, ["volume", "create", "data", "--backing", hdd, "--wipe"], hdd, f"held by {loop}")
+        refused(BUSY, ["volume", "create", "other", "--backing", hdd, "--wipe"], hdd, f"held by {loop}")
     finally:
         command.run("losetup", "--detach", loop)
     larder("super", "wipe", hdd, "--yes")
