@@ -66,7 +66,7 @@ int drain_begin(struct cache *c, u32 number)
 	if (!why) {
 		WRITE_ONCE(d->draining, true);
 		WRITE_ONCE(c->nr_draining, c->nr_draining + 1);
-		WRITE_ONCE(c->drain_left, d->nr_segments - d->nr_free - d->nr_lost);
+		WRITE_ONCE(c->drain_left, device_segments_used(d));
 	}
 	spin_unlock_irq(&c->log.lock);
 	if (why) {
@@ -150,7 +150,7 @@ static u32 segments_in_use(struct cache *c, const struct cache_device *d)
 	u32 n;
 
 	spin_lock_irq(&c->segments_lock);
-	n = d->nr_segments - d->nr_free - d->nr_lost;
+	n = device_segments_used(d);
 	spin_unlock_irq(&c->segments_lock);
 	return n;
 }

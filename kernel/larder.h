@@ -383,6 +383,12 @@ struct cache_device {
 	struct larder_cache_sb *sb;	/* super_lock */
 };
 
+/* segments_lock held, or for a number that is shown: those that are neither free nor passed over */
+static inline u32 device_segments_used(const struct cache_device *d)
+{
+	return d->nr_segments - d->nr_free - d->nr_lost;
+}
+
 /* What segments are needed for: the write stream and checkpoints; fill and keep.  An SSD's role says which it is for. */
 enum segment_use { USE_LOG, USE_CLEAN, NR_SEGMENT_USES };
 

@@ -497,7 +497,7 @@ static int set_uncount(struct cache *c, struct cache_device *d, u32 failures)
 	spin_lock(&c->segments_lock);
 	if (!d->draining)
 		err = -ECANCELED;
-	else if (d->nr_free + d->nr_lost < d->nr_segments || c->failures != failures)
+	else if (device_segments_used(d) || c->failures != failures)
 		err = -EAGAIN;
 	if (!err) {
 		WRITE_ONCE(d->draining, false);
