@@ -129,6 +129,11 @@ static bool is_told(const struct signatures *found, const struct signature *one)
 	return false;
 }
 
+static const char *force_of(const struct signature *one)
+{
+	return one->nested ? "--force " : "";
+}
+
 /* What libblkid has found now.  False: nothing that is named. */
 static bool read_signature(blkid_probe probe, const struct device *device, const struct contents *ours, struct signature *one)
 {
@@ -136,8 +141,9 @@ static bool read_signature(blkid_probe probe, const struct device *device, const
 
 	if (!type && !table)
 		return false;
-	*one = (struct signature){ .offset = offset ? strtoull(offset, NULL, 10) : 0 };
+	*one = (struct signature){ .offset = offset ? strtoull(offset, NULL, 10) : 0, .nested = !type && !blkid_probe_is_wholedisk(probe) };
 	snprintf(one->type, sizeof(one->type), "%s", type ? type : table);
+	snprintf(one->wipefs, sizeof(one->wipefs), "%s--offset %" PRIu64, force_of(one), one->offset);
 	one->place = place_of(device, ours, one->type, one->offset);
 	return true;
 }
@@ -241,9 +247,9 @@ static bool besides(const struct device *device, const struct contents *ours, co
 	if (first) {
 		snprintf(others->type, sizeof(others->type), "%s", first->type);
 		if (among_data)
-			snprintf(others->wipefs, sizeof(others->wipefs), "--offset %" PRIu64, first->offset);
+			snprintf(others->wipefs, sizeof(others->wipefs), "%s", first->wipefs);
 		else
-			snprintf(others->wipefs, sizeof(others->wipefs), "--types %s --all", first->type);
+			snprintf(others->wipefs, sizeof(others->wipefs), "%s--types %s --all", force_of(first), first->type);
 	}
 	signatures_free(&found);
 	if (probe)

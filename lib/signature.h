@@ -24,6 +24,8 @@ struct signature {
 	char *text; /* "type: what it is at byte N" */
 	uint64_t offset; /* bytes */
 	enum signature_place place;
+	bool nested; /* a partition table of what is no whole disk: wipefs leaves it, without an error, but with --force */
+	char wipefs[64]; /* words for wipefs, before the device, that erase it alone */
 };
 
 struct signatures {

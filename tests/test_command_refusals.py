@@ -117,6 +117,23 @@ def test_own_superblock_needs_wipe(larder):
         larder("super", "check", path, code=NOT_FOUND)
 
 
+@pytest.mark.parametrize("kind", signatures.TAIL_ALONE)
+def test_replica_is_not_wiped_alone(larder, kind):
+    """The leg of a mirror with its superblock at the end, or the disk below DRBD; but what was one, and is by itself now."""
+    type_, write = signatures.TAIL_ALONE[kind]
+    path = larder.volume("data")
+    os.truncate(path, path.stat().st_size + MIB)
+    write(path)
+    before = digest(path)
+    for dry_run in ["--dry-run"], []:
+        one_line(larder("super", "wipe", path, "--yes", *dry_run, code=UNSAFE), path, type_, "drbdadm", "mdadm", f"{path} first")
+        assert digest(path) == before
+    remedy = re.search(rf"(wipefs .*{path}) first", larder("super", "wipe", path, "--yes", code=UNSAFE).stderr)[1]
+    subprocess.run(remedy.split(), check=True, capture_output=True)
+    larder("super", "wipe", path, "--yes")
+    larder("super", "check", path, code=NOT_FOUND)
+
+
 @pytest.mark.parametrize("why", ["clean disk", "dirty", "no"])
 def test_all_of_a_set_are_judged_before_one_is_wiped(larder, why):
     """A refusal, or an answer, that comes with the last SSD: the first one is as it was."""

@@ -162,14 +162,14 @@ static void examine_signatures(struct findings *f, const struct device *device, 
 				kind_text(le32toh(sb->head.kind)), uuid_text(sb->head.uuid, uuid), s->text);
 		else if (s->place == SIGNATURE_OUTSIDE && strcmp(s->type, "larder_member"))
 			finding(f, FINDING_WRONG, "signature", device->path,
-				"two have signed it, and it is not started: larder (%s, UUID %s) and %s; if it is larder's: wipefs --offset %" PRIu64
-				" %s, while it is stopped; if it is the other's, it is no member any more: larder super wipe %s",
-				kind_text(le32toh(sb->head.kind)), uuid_text(sb->head.uuid, uuid), s->text, s->offset, device->path, device->path);
+				"two have signed it, and it is not started: larder (%s, UUID %s) and %s; if it is larder's: wipefs %s %s, "
+				"while it is stopped; if it is the other's, it is no member any more: larder super wipe %s",
+				kind_text(le32toh(sb->head.kind)), uuid_text(sb->head.uuid, uuid), s->text, s->wipefs, device->path, device->path);
 		else if (s->place == SIGNATURE_RESERVE)
 			finding(f, FINDING_ADVICE, "signature", device->path,
 				"behind the volume's data there is %s; larder does not heed it, but others who look at the end of a disk (mdadm, dmraid) may take it "
-				"for theirs; nothing of the volume lies there: wipefs --offset %" PRIu64 " %s, while it is stopped",
-				s->text, s->offset, device->path);
+				"for theirs; nothing of the volume lies there: wipefs %s %s, while it is stopped",
+				s->text, s->wipefs, device->path);
 	}
 	signatures_free(&found);
 }

@@ -12,6 +12,7 @@
 
 #include "arguments.h"
 #include "claim.h"
+#include "signature.h"
 #include "verbs.h"
 
 /* The headings are what `super show` prints; cache_sectors and volume_sectors come first because tables need them. */
@@ -299,6 +300,19 @@ int super_check(int argc, char **argv)
 	return result;
 }
 
+/* The leg of a mirror, or the disk below DRBD: what looks like its superblock is that of the device above, and one replica of it alone. */
+static int check_replica(const struct device *device, const struct superblocks *found)
+{
+	struct signature_others others;
+
+	if (!found->chosen || !signature_of_others(device, found->chosen->sb, &others) || !others.behind)
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE,
+			"%s: carries a signature %s behind the device that larder has signed: is the disk, or leg, below that; start what it is a part of "
+			"(drbdadm, mdadm), and wipe that; if it is a part of nothing any more: wipefs %s %s first",
+			device->path, others.type, others.wipefs, device->path);
+}
+
 static int wipe(const struct device *device, const struct claim_request *request)
 {
 	struct superblocks found;
@@ -308,7 +322,8 @@ static int wipe(const struct device *device, const struct claim_request *request
 	if (!superblocks_any(&found))
 		result = complain(LARDER_NOT_FOUND, "%s: magic: no larder superblock; nothing to wipe", device->path);
 	else
-		result = claim_superblock(device, &found, request->discard_dirty);
+		result = check_replica(device, &found);
+	result = result ? result : claim_superblock(device, &found, request->discard_dirty);
 	if (!result && !request->yes && !request->dry_run && !isatty(STDIN_FILENO))
 		result = complain(LARDER_FAILED, "%s: left as it is; --yes does it", device->path);
 	result = result ? result : claim_confirm(device, "its larder superblocks", request);

@@ -251,8 +251,8 @@ static int check_device(const struct device *device, const struct restore *r)
 	result = signatures_find(device, &contents, &foreign);
 	for (size_t i = 0; !result && i < foreign.number; i++)
 		if (foreign.signature[i].place == SIGNATURE_OUTSIDE)
-			result = complain(LARDER_UNSAFE, "%s: carries %s: a restore wipes nothing; if that is a leftover: wipefs --offset %" PRIu64 " %s",
-					  device->path, foreign.signature[i].text, foreign.signature[i].offset, device->path);
+			result = complain(LARDER_UNSAFE, "%s: carries %s: a restore wipes nothing; if that is a leftover: wipefs %s %s",
+					  device->path, foreign.signature[i].text, foreign.signature[i].wipefs, device->path);
 	signatures_free(&foreign);
 	return result;
 }
