@@ -4,7 +4,7 @@
 #   KVER=     kernel to build for: a release or its beginning (6.1, 6.12); default: the running one
 #   KERNEL=   kernels that VM tests run on: 6.1, 6.12, all (default); SUITE= which suites (default: all of `make check`)
 #   SHARD=    of `make check-system`, `make faults`, `make damage`: I/N, the I-th of N parts (default: all)
-#   FOR=      what `make deps` prepares for: build, vm, bench, lint, fuzz, dkms, install (default: build vm lint)
+#   FOR=      what `make deps` prepares for: build, vm, recipes, bench, lint, fuzz, valgrind, debug, arm64, dkms, libblkid, install (default: build vm lint)
 #   ONLY=, PEERS=, MODELS=, SETS=    parts of `make bench`: a regular expression for cases; lists (WRITE=1: to docs/benchmarks.md too)
 #   TRACES=   for `make sim`: a directory with more block traces
 #   SSD=, HDD=                       devices that `make bench-real` overwrites
