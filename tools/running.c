@@ -37,6 +37,39 @@ struct mapped *running_by_uuid(const struct mapped_list *list, const uint8_t uui
 	return NULL;
 }
 
+static bool has_cache(const struct mapped *volume, const uint8_t cache[16])
+{
+	char *text = status_value(volume->status, "cache");
+	uint8_t uuid[16];
+	bool has = !volume->cache && text && !uuid_parse(text, uuid) && !memcmp(uuid, cache, 16);
+
+	free(text);
+	return has;
+}
+
+const struct mapped *running_entangled(const struct mapped_list *list, dev_t number, const uint8_t cache[16])
+{
+	for (size_t i = 0; i < list->number; i++) {
+		const struct mapped *m = &list->mapped[i];
+
+		if (has_cache(m, cache) && (device_lies_on(number, m->target_number) || device_lies_on(m->target_number, number)))
+			return m;
+	}
+	return NULL;
+}
+
+int running_check_entangled(const struct mapped_list *list, const char *path, dev_t number, const uint8_t cache[16])
+{
+	const struct mapped *other = running_entangled(list, number, cache);
+
+	if (!other)
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE,
+			"%s: lies %s the volume %s, which has the same cache: each would wait for the other, for ever, when that is full; give it another cache, or none, "
+			"or another device",
+			path, device_lies_on(number, other->target_number) ? "on" : "below", other->name);
+}
+
 static bool is_named(const struct mapped *mapped, const char *name)
 {
 	char *prefixed = must_print("%s%s", mapped->cache ? CACHE_PREFIX : "", name);

@@ -16,6 +16,13 @@ struct mapped *running_by_uuid(const struct mapped_list *list, const uint8_t uui
 int running_find(const struct mapped_list *list, const char *name, bool cache, struct mapped **found);
 /* By name, UUID or node of its dm device; NULL: none. */
 struct mapped *running_named(const struct mapped_list *list, const char *name, bool cache);
+/*
+ * A volume that runs with this cache (UUID of the set), and lies below the device, or above it; NULL: none.  Two such must not have one cache: to write back
+ * the upper one is to write to the lower one, which may wait for the room that this is to make, and to suspend both, one by one, waits as well.
+ */
+const struct mapped *running_entangled(const struct mapped_list *list, dev_t number, const uint8_t cache[16]);
+/* The same, as an error that names it. */
+int running_check_entangled(const struct mapped_list *list, const char *path, dev_t number, const uint8_t cache[16]);
 /* UUID that its status tells; false: none. */
 bool running_uuid(const struct mapped *mapped, uint8_t uuid[16]);
 

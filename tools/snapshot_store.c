@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <uuid/uuid.h>
 
 #include "cow.h"
 #include "create.h"
 #include "message.h"
+#include "running.h"
 #include "signature.h"
 #include "size.h"
 #include "snapshot_space.h"
@@ -19,6 +21,23 @@
 #define COW_HEAD (64u << 10) /* bytes at the head of a store's contents: zeroes there are a store that has none yet */
 
 /* ------------------------------------------------------------------ taken, marked */
+
+/* What is kept of a volume is written as that is written back: not to another one of its cache. */
+static int check_cache(const struct device *device, const struct mapped *volume)
+{
+	char *text = status_value(volume->status, "cache");
+	struct mapped_list list;
+	uint8_t cache[16];
+	int result = LARDER_DONE;
+
+	if (text && !uuid_parse(text, cache)) {
+		result = mapped_scan(&list);
+		result = result ? result : running_check_entangled(&list, device->path, device->number, cache);
+		mapped_list_free(&list);
+	}
+	free(text);
+	return result;
+}
 
 /* Could what is on it ask for what it is to keep?  What it lies on is in use, and nobody's to take. */
 static int check(const struct device *device, const struct mapped *volume, const char *word)
@@ -35,7 +54,7 @@ static int check(const struct device *device, const struct mapped *volume, const
 	if (device_lies_on(device->number, volume->target_number))
 		return complain(LARDER_UNSAFE, "%s: lies on %s itself, or on a snapshot of it, and would wait for itself; give a device that does not", device->path,
 				word);
-	return LARDER_DONE;
+	return check_cache(device, volume);
 }
 
 int snapshot_store_claim(struct device *device, const struct claim_request *request, const struct mapped *volume, const char *word)

@@ -14,6 +14,7 @@
 #include "layout.h"
 #include "luks.h"
 #include "message.h"
+#include "running.h"
 #include "size.h"
 #include "stack_claims.h"
 
@@ -79,7 +80,7 @@ static int check_device(const struct stack_request *request, const char *path, s
 
 	if (result)
 		return result;
-	*claim = (struct claim){ .bytes = device.bytes, .block = device.logical_block };
+	*claim = (struct claim){ .number = device.block ? device.number : 0, .bytes = device.bytes, .block = device.logical_block };
 	device_topology(&device, &claim->topology);
 	claim->room = volume_room(&device, &claim->topology);
 	if (!device.block && !request->dry_run)
@@ -173,6 +174,19 @@ static int check_room(const struct argument_list *disks, const struct stack *sta
 
 /* ------------------------------------------------------------------ all of them */
 
+/* Of a cache that is there, none lies on one of its volumes. */
+static int check_entangled(const struct argument_list *disks, const struct stack *stack, const struct claims *claims)
+{
+	struct mapped_list list;
+	int result = mapped_scan(&list);
+
+	for (int i = 0; !result && i < disks->number; i++)
+		if (claims->disk[i].number)
+			result = running_check_entangled(&list, disks->value[i], claims->disk[i].number, stack->cache);
+	mapped_list_free(&list);
+	return result;
+}
+
 static int look_at_disks(const struct stack_request *request, const struct stack *stack, struct claims *claims)
 {
 	const struct argument_list *disks = &request->disks;
@@ -188,6 +202,7 @@ static int look_at_disks(const struct stack_request *request, const struct stack
 		claims->least = disk->bytes < claims->least ? disk->bytes : claims->least;
 		claims->block = disk->block > claims->block ? disk->block : claims->block;
 	}
+	result = result || stack->own_cache ? result : check_entangled(disks, stack, claims);
 	if (result)
 		return result;
 	return request->separate ? check_separate(disks, stack, claims) : check_room(disks, stack, claims);

@@ -58,16 +58,21 @@ static int find_cache(const struct mapped_list *list, struct members *members, c
 	return result;
 }
 
-/* Of a stack's volume, no other cache than the stack's. */
-static int check_stack(const struct members *members, const struct mapped *volume, const struct mapped *running, const struct member *ssd)
+/* Of a stack's volume, no other cache than the stack's; of any, none that has a volume below or above it. */
+static int check_cache(const struct mapped_list *list, const struct members *members, const struct mapped *volume, const struct mapped *running,
+		       const struct member *ssd)
 {
 	const struct member *member;
 	uint8_t own[16], cache[16];
+	int result;
 
 	member = running_uuid(volume, own) ? member_volume(members, own) : NULL;
-	if (running && !running_uuid(running, cache))
+	if (!running)
+		memcpy(cache, ssd->sb.cache.cache_uuid, 16);
+	else if (!running_uuid(running, cache))
 		return complain(LARDER_FAILED, "%s: its status cannot be understood", running->name);
-	return member ? stack_check_cache(member, running ? cache : ssd->sb.cache.cache_uuid) : LARDER_DONE;
+	result = running_check_entangled(list, volume->name, volume->target_number, cache);
+	return result || !member ? result : stack_check_cache(member, cache);
 }
 
 /* Node of the cache meant by name, started if need be. */
@@ -81,7 +86,7 @@ static int bring_cache(const struct mapped_list *list, const struct mapped *volu
 
 	members_scan(&members);
 	result = find_cache(list, &members, name, &running, &member);
-	result = result ? result : check_stack(&members, volume, running, member);
+	result = result ? result : check_cache(list, &members, volume, running, member);
 	if (!result && running)
 		*path = mapper_path(running->name);
 	else if (!result)

@@ -15,6 +15,7 @@
 #include "arguments.h"
 #include "create.h"
 #include "layout.h"
+#include "running.h"
 #include "scan.h"
 #include "stack_names.h"
 #include "verbs.h"
@@ -117,6 +118,16 @@ static int take_size(struct volume_request *request, const struct device *device
 	return LARDER_DONE;
 }
 
+static int check_entangled(const struct device *device, const uint8_t cache_uuid[16])
+{
+	struct mapped_list list;
+	int result = mapped_scan(&list);
+
+	result = result ? result : running_check_entangled(&list, device->path, device->number, cache_uuid);
+	mapped_list_free(&list);
+	return result;
+}
+
 int volume_format(struct volume_request *request)
 {
 	uint8_t cache_uuid[16] = { 0 };
@@ -129,9 +140,11 @@ int volume_format(struct volume_request *request)
 	result = result ? result : claim_open(&device, &request->claim);
 	if (result)
 		return result;
+	if (request->cache && device.block)
+		result = check_entangled(&device, cache_uuid);
 	choose_data_offset(request, &device);
 	why = volume_layout(&request->layout, device.bytes, device.logical_block);
-	if (why)
+	if (!result && why)
 		result = complain(LARDER_FAILED, "%s: %s", device.path, why);
 	result = result ? result : take_size(request, &device);
 	result = result ? result : format_device(&device, request, cache_uuid);

@@ -325,6 +325,17 @@ static int check_not_shown(const uint8_t uuid[16], const char *word)
 		    LARDER_DONE;
 }
 
+/* It has data by now, dirty ones perhaps, and is started; nobody gives it that cache any more. */
+static void warn_entangled(const struct mapped_list *list, const struct member *volume, const uint8_t cache[16])
+{
+	const struct mapped *other = running_entangled(list, volume->number, cache);
+
+	if (other)
+		remark("%s: lies on, or below, the volume %s, which has the same cache: each may wait for the other, for ever, when that is full; larder volume detach %s --flush, "
+		       "and attach it to another one",
+		       volume->path, other->name, other->name);
+}
+
 static int start_member(struct members *members, const char *word, const struct member *volume, const struct start_request *request)
 {
 	const struct member *named = NULL;
@@ -363,6 +374,8 @@ static int start_member(struct members *members, const char *word, const struct 
 		cache = must_print("-");
 	else if (!result)
 		result = bring_cache(members, &list, volume, uuid, named, request, &cache);
+	if (!result && volume->block && !uuid_is_zero(uuid))
+		warn_entangled(&list, volume, uuid);
 	result = result ? result : create_volume(members, volume, cache, request);
 	free(cache);
 	mapped_list_free(&list);

@@ -30,6 +30,7 @@ int claim_open(struct device *device, const struct claim_request *request)
 
 	*device = (struct device){ .path = (char *)request->path, .block = true, .logical_block = 512 };
 	device->bytes = disks[number].bytes;
+	device->number = (dev_t)number + 1;
 	return LARDER_DONE;
 }
 
@@ -46,6 +47,24 @@ void device_close(struct device *device)
 void device_topology(const struct device *device, struct device_topology *topology)
 {
 	*topology = (struct device_topology){ .io_min = 4096, .io_opt = disks[atoi(device->path)].io_opt };
+}
+
+static dev_t entangled; /* a disk that lies on a volume of the cache */
+
+int mapped_scan(struct mapped_list *list)
+{
+	*list = (struct mapped_list){ 0 };
+	return LARDER_DONE;
+}
+
+void mapped_list_free(struct mapped_list *list)
+{
+	*list = (struct mapped_list){ 0 };
+}
+
+int running_check_entangled(const struct mapped_list *list, const char *path, dev_t number, const uint8_t cache[16])
+{
+	return list && path && cache && number == entangled ? LARDER_UNSAFE : LARDER_DONE;
 }
 
 int create_check_apart(const char *const *paths, int number, const char *what)
@@ -111,5 +130,7 @@ int main(void)
 	check(most(2, 5000 * MIB, SAS, "1") + 2 * MIB > has(4984 * MIB, SAS), "no more than a little is left for that");
 	check(most(4, 5000 * MIB, 3 * MIB, "10") <= has(2 * 4984 * MIB, 6 * MIB), "stripes of 2 MiB, disks that want 3 MiB: 6 MiB");
 	check(look(2, 22 * MIB, SAS, "1", "ext4", 0) == LARDER_DONE, "a small mirror takes no notice");
+	entangled = 2;
+	check(look(2, 304 * MIB, 0, "1", "", 0) == LARDER_UNSAFE, "a disk that lies on a volume of its cache");
 	return failed;
 }

@@ -442,6 +442,31 @@ def test_a_clean_volume_leaves_its_cache(started):
     check("data", 256, 32, salt=32)
 
 
+def test_two_volumes_of_one_cache_above_one_another(formatted, kernel_log):
+    """Refused: each would wait for the other where the cache is full.  One that was made so is started, with a line."""
+    _, hdd = formatted
+    other = dm.DmDevice.create("other", f"0 {hdd.sectors - 4096} linear {hdd} 2048")
+    larder("volume", "create", "upper", "--backing", "/dev/mapper/other", "--cache", "fast")
+    other.remove()
+    larder("volume", "start", "data")
+    other = dm.DmDevice.create("other", f"0 {hdd.sectors - 4096} linear /dev/mapper/data 0")
+    entangled = "lies on the volume data, which has the same cache"
+    said = larder("volume", "start", "upper").stderr
+    assert "lies on, or below, the volume data, which has the same cache" in said and "larder volume detach" in said
+    larder("volume", "detach", "upper", "--flush")
+    refused(UNSAFE, ["volume", "attach", "upper", "--cache", "fast"], "upper: lies on the volume data")
+    larder("volume", "detach", "data", "--flush")
+    larder("volume", "attach", "upper", "--cache", "fast")
+    refused(UNSAFE, ["volume", "attach", "data", "--cache", "fast"], "data: lies below the volume upper")
+    larder("volume", "stop", "upper")
+    larder("volume", "attach", "data", "--cache", "fast")
+    create = ["create", "third", "--wipe", "--cache", "fast", "--backing"]
+    refused(UNSAFE, ["volume", *create, "/dev/mapper/other"], "/dev/mapper/other", entangled, "another cache")
+    refused(UNSAFE, [*create, "/dev/mapper/other", "--yes"], "/dev/mapper/other", entangled, "another cache")
+    other.remove()
+    refused(UNSAFE, ["volume", *create, "/dev/mapper/data"], "/dev/mapper/data", entangled)
+
+
 def test_cache_that_stayed_away(started):
     """Not while it may hold dirty data; then it is stale, and the cure is named."""
     ssd, _ = started

@@ -742,6 +742,24 @@ def test_start_is_killed(disks, store, kill_at):
     assert number > 12
 
 
+def test_store_on_a_volume_of_its_cache(disks, make_disk):
+    """What it keeps is written as the stack is written back, and may wait for the room in the cache that this is to make."""
+    stack(disks)
+    hdd = make_disk("hdd9", model="null", mb=64, wce=1)
+    larder("volume", "create", "other", "--backing", hdd, "--cache", "data")
+    larder("volume", "start", "other")
+    try:
+        same = "/dev/mapper/other: lies on the volume other, which has the same cache"
+        refused(UNSAFE, ["snapshot", "create", ONE, "--store", "/dev/mapper/other"], same)
+        assert not states()
+        larder("volume", "detach", "other", "--flush")
+        larder("snapshot", "create", ONE, "--store", "/dev/mapper/other")
+        assert states() == {ONE: "valid"}
+        larder("snapshot", "remove", ONE)
+    finally:
+        larder("volume", "stop", "other")
+
+
 def test_store_on_the_stack_itself(disks, store):
     """By a loop device: what it keeps would change what it is to keep.  Nor on another snapshot of it."""
     stack(disks)
