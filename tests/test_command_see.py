@@ -1317,6 +1317,27 @@ def test_alerts_that_fail(larder, running, sendmail):
     assert "sendmail: it failed for the event wrong of volume data" in run.stderr and run.stdout.count("\n") == 1
 
 
+def test_mail_that_is_not_taken_is_sent_later(larder, fed, sendmail):
+    """No network yet, say, and a sendmail without a queue: nothing would tell of it again, as it does not change."""
+    environment, mails = sendmail
+    real = Path(environment["PATH"].split(":")[0]) / "sendmail"
+    real.rename(real.with_name("works"))
+    tried = larder.directory / "tried"
+    real.write_text(f'#!/bin/sh\necho x >>{tried}\ntest $(wc -l <{tried}) -gt 3 || exit 75\nexec {real.with_name("works")} "$@"\n')
+    real.chmod(0o755)
+    environment = environment | with_alerts(larder, "mail root\n") | {"LARDER_ALERT_SECONDS": "1"}
+    words = ["events", "--follow", "--alert", "--interval", "0.1", "--disks", "0"]
+    with larder.started(*words, env=fed.environment | environment, code=NOT_FOUND) as process:
+        looks, got = 0, []
+        while not got and (looks := looks + 1) < 600:
+            fed.give(fast(), data(trouble="flush"))
+            got = mails()
+        fed.give(fast(), data(trouble="flush"), then="nothing")
+    assert len(tried.read_text().split()) == 4, "once when it happened, and until it was taken"
+    (mail,) = got
+    assert mail["Subject"].startswith("larder: wrong volume data on ") and process.err.count("sendmail: it failed") == 3
+
+
 def goes_on(process):
     try:
         return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"

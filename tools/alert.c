@@ -41,7 +41,7 @@ static void tell(struct command *command, const char *word, bool unit)
 	say(command, unit ? program_unit_word(word) : word);
 }
 
-static unsigned patience(void)
+unsigned alert_patience(void)
 {
 	const char *text = getenv("LARDER_ALERT_SECONDS");
 	unsigned seconds = text ? (unsigned)strtoul(text, NULL, 10) : 0;
@@ -51,7 +51,7 @@ static unsigned patience(void)
 
 static void begin(struct command *command, const char *const *environment, bool unit)
 {
-	char *limit = must_print("RuntimeMaxSec=%u", patience()); /* goes with the process */
+	char *limit = must_print("RuntimeMaxSec=%u", alert_patience()); /* goes with the process */
 
 	*command = (struct command){ 0 };
 	setpgid(0, 0);
@@ -87,7 +87,7 @@ static bool wait_for(pid_t child, int *status, bool *hangs)
 		if (ended || *hangs)
 			return ended == child;
 		clock_gettime(CLOCK_MONOTONIC, &now);
-		*hangs = now.tv_sec - begun.tv_sec > (time_t)patience();
+		*hangs = now.tv_sec - begun.tv_sec > (time_t)alert_patience();
 		if (!*hangs)
 			usleep(POLL_US);
 		else if (kill(-child, SIGKILL))
@@ -95,8 +95,8 @@ static bool wait_for(pid_t child, int *status, bool *hangs)
 	}
 }
 
-/* The end of a child; what is said of one that did not do it. */
-static void judge(pid_t child, const char *program, const char *how, const struct change *c)
+/* The end of a child; what is said of one that did not do it.  True: it did. */
+static bool judge(pid_t child, const char *program, const char *how, const struct change *c)
 {
 	int status = 0;
 	bool hangs;
@@ -104,11 +104,14 @@ static void judge(pid_t child, const char *program, const char *how, const struc
 	if (child < 0 || !wait_for(child, &status, &hangs))
 		remark("%s: cannot run it: %s; %s names it", program, strerror(errno), how);
 	else if (hangs)
-		remark("%s: it had not ended after %u seconds, and was killed, for the event %s of %s %s", program, patience(), c->event, c->kind, c->name);
+		remark("%s: it had not ended after %u seconds, and was killed, for the event %s of %s %s", program, alert_patience(), c->event, c->kind, c->name);
 	else if (WIFEXITED(status) && WEXITSTATUS(status) == EXEC_FAILED)
 		remark("%s: it cannot be run; %s names it", program, how);
 	else if (!WIFEXITED(status) || WEXITSTATUS(status))
 		remark("%s: it failed for the event %s of %s %s", program, c->event, c->kind, c->name);
+	else
+		return true;
+	return false;
 }
 
 /* ------------------------------------------------------------------ a program */
@@ -170,14 +173,13 @@ static void print_clean(FILE *file, const char *text, bool ascii)
 	}
 }
 
-static void write_mail(FILE *mail, const char *address, const struct change *c)
+static void write_mail(FILE *mail, const char *address, const struct change *c, time_t at)
 {
 	char host[256] = "", date[64];
-	time_t clock = time(NULL);
 	struct tm local;
 
 	gethostname(host, sizeof(host) - 1);
-	strftime(date, sizeof(date), "%Y-%m-%d %H:%M:%S %z", localtime_r(&clock, &local));
+	strftime(date, sizeof(date), "%Y-%m-%d %H:%M:%S %z", localtime_r(&at, &local));
 	fprintf(mail, "From: larder <root>\nTo: %s\nSubject: larder: %s %s ", address, c->event, c->kind);
 	print_clean(mail, c->name, true);
 	fputs(" on ", mail);
@@ -190,7 +192,7 @@ static void write_mail(FILE *mail, const char *address, const struct change *c)
 	fputs("\n\n`larder doctor` looks at all of it. This mail comes from `larder events --alert`; larder.conf(5) has the address.\n", mail);
 }
 
-void alert_mail(const char *address, const struct change *c, bool unit)
+bool alert_mail(const char *address, const struct change *c, time_t at, bool unit)
 {
 	void (*before)(int);
 	FILE *mail;
@@ -200,7 +202,7 @@ void alert_mail(const char *address, const struct change *c, bool unit)
 	fflush(stdout);
 	if (pipe2(in, O_CLOEXEC)) {
 		remark("sendmail: cannot run it: %s", strerror(errno));
-		return;
+		return false;
 	}
 	child = fork();
 	if (!child)
@@ -209,8 +211,8 @@ void alert_mail(const char *address, const struct change *c, bool unit)
 	mail = must_allocate(fdopen(in[1], "w"));
 	before = signal(SIGPIPE, SIG_IGN); /* what it does with the mail its exit code says */
 	if (child >= 0)
-		write_mail(mail, address, c);
+		write_mail(mail, address, c, at);
 	fclose(mail);
 	signal(SIGPIPE, before);
-	judge(child, "sendmail", "mail in larder.conf", c);
+	return judge(child, "sendmail", "mail in larder.conf", c);
 }

@@ -22,6 +22,7 @@
 #include "program.h"
 #include "snapshot.h"
 #include "stalled.h"
+#include "unsent.h"
 #include "verbs.h"
 
 #define LEFT_SETTLES_US 2000000u /* of what larderd leaves at a boot some is there for a moment only, until somebody else is done */
@@ -31,6 +32,7 @@ struct request {
 	bool alert; /* whom larder.conf names, too */
 	bool on;
 	double interval, disks; /* seconds; disks 0: they are not asked */
+	struct unsent unsent; /* with on */
 };
 
 static void print(const struct change *c)
@@ -49,9 +51,18 @@ static void say_mistake(const char *line, void *data)
 	remark("%s", line);
 }
 
-/* The file is read anew each time: what is written there counts for the next alert. */
-static void alert(const struct changes *changes)
+static double seconds_now(void)
 {
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* The file is read anew each time: what is written there counts for the next alert. */
+static void alert(const struct changes *changes, struct request *request)
+{
+	time_t at = time(NULL);
 	bool unit = program_is_unit();
 	struct conf conf;
 
@@ -61,13 +72,30 @@ static void alert(const struct changes *changes)
 
 		if (conf.program)
 			alert_program(conf.program, c, "program in larder.conf", unit);
-		if (conf.mail && c->alarm)
-			alert_mail(conf.mail, c, unit);
+		if (conf.mail && c->alarm && !alert_mail(conf.mail, c, at, unit) && request->on)
+			unsent_add(&request->unsent, c, at, seconds_now());
 	}
 	conf_free(&conf);
 }
 
-static int report_changes(struct changes *changes, const struct request *request)
+static void say_nothing(const char *line, void *data)
+{
+	(void)line;
+	(void)data;
+}
+
+static void try_unsent(struct unsent *unsent)
+{
+	struct conf conf;
+
+	if (unsent_left(unsent, seconds_now()) != 0)
+		return;
+	conf_read(&conf, say_nothing, NULL); /* its mistakes were said when it happened */
+	unsent_try(unsent, conf.mail, program_is_unit(), seconds_now());
+	conf_free(&conf);
+}
+
+static int report_changes(struct changes *changes, struct request *request)
 {
 	for (size_t i = 0; i < changes->number; i++) {
 		print(&changes->change[i]);
@@ -75,13 +103,13 @@ static int report_changes(struct changes *changes, const struct request *request
 			alert_program(request->program, &changes->change[i], "--exec", false);
 	}
 	if (request->alert && changes->number)
-		alert(changes);
+		alert(changes, request);
 	changes_free(changes);
 	return fflush(stdout) ? complain(LARDER_FAILED, "cannot write the output") : LARDER_DONE;
 }
 
 /* Does whoever is named get it? */
-static int test(const struct request *request)
+static int test(struct request *request)
 {
 	struct changes changes = { 0 };
 
@@ -94,14 +122,6 @@ static int test(const struct request *request)
 				      .text = must_print("nothing is wrong: this is what an alert looks like"),
 			      });
 	return report_changes(&changes, request);
-}
-
-static double seconds_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
 /* Seconds, a moment more than there are: a wait is not to end in front of it. */
@@ -226,14 +246,15 @@ static int look(struct view *view)
 }
 
 /* What comes of one wait, which ends when the disks are due to be asked, seconds from now (negative: never), if not before. */
-static int turn(const struct request *request, double due, struct disk_watch *disks, struct view *view)
+static int turn(struct request *request, double due, struct disk_watch *disks, struct view *view)
 {
-	double wait = due >= 0 && due < request->interval ? due : request->interval, answer = disk_watch_left(disks);
+	double wait = due >= 0 && due < request->interval ? due : request->interval, answer = disk_watch_left(disks), unsent = unsent_left(&request->unsent, seconds_now());
 	struct changes changes = { 0 };
 	struct view before = *view;
 	int result;
 
 	wait = answer >= 0 && answer < wait ? answer + 0.001 : wait;
+	wait = unsent >= 0 && unsent < wait ? unsent + 0.001 : wait;
 	if (wait_for_event(view, wait, disks, &changes))
 		return report_changes(&changes, request);
 	result = look(view);
@@ -250,7 +271,7 @@ static int turn(const struct request *request, double due, struct disk_watch *di
 	return result;
 }
 
-static int follow(const struct request *request)
+static int follow(struct request *request)
 {
 	struct view view = { .watch = -1, .left_watch = -1 };
 	struct changes changes = { 0 };
@@ -273,6 +294,7 @@ static int follow(const struct request *request)
 			due = seconds_now() + request->disks;
 		}
 		if (request->on) {
+			try_unsent(&request->unsent);
 			result = turn(request, request->disks > 0 ? until(due) : -1, &disks, &view);
 			continue;
 		}
@@ -285,6 +307,7 @@ static int follow(const struct request *request)
 		break;
 	}
 	disk_watch_free(&disks);
+	unsent_free(&request->unsent);
 	left_free(&view.left);
 	stalled_free(&view.stalled);
 	mapped_list_free(&view.list);
