@@ -26,6 +26,7 @@
 /* ------------------------------------------------------------------ steps */
 
 #define UNREAD_AGAIN_US 5000000
+#define UNREAD_PATIENCE_S 30 /* where nobody waits for what is missing: for what hangs */
 #define LOOK_LASTS_US 1000000 /* behind that nothing is started without what is missing before another look */
 
 static bool turn_given; /* since the last look somebody else may have had it */
@@ -591,6 +592,23 @@ static void hold_failed(struct assembly_memory *memory, struct tried *tried)
 			add_tried_uuid(tried, memory->attempts.attempt[i].uuid);
 }
 
+/* Of a newer larder's stack that runs nothing is noted, and no disk taken back: it has been updated, and whoever looks has not. */
+static void tell_newer(struct assembly *a, const struct facts *facts)
+{
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+		char *text;
+
+		if (!m->newer || m->kind != LARDER_KIND_VOLUME || !facts_running(facts, m->uuid, false))
+			continue;
+		text = must_print("volume %s: runs, and its stack's description is a newer larder's: that its array lacks a disk would not be noted, and no disk is taken back; "
+				  "systemctl restart larderd, once the newer one is installed",
+				  m->label);
+		a->tell(ASSEMBLY_REFUSED, m->uuid, text);
+		free(text);
+	}
+}
+
 /* What does not run yet is said again, and its time asked for; *result is that of the first.  Of what runs the planner asks for that. */
 static void tell_held(struct assembly *a, const struct facts *facts, int *result)
 {
@@ -672,6 +690,16 @@ static void tell_unread(struct assembly *a)
 		look_again(a, facts_clock() + UNREAD_AGAIN_US);
 }
 
+/* It may be here: what is missing beside it is waited for from when it was first seen to hang. */
+static void find_unread(struct assembly_memory *memory, struct facts *facts)
+{
+	uint64_t before = memory ? memory->unread_since : 0;
+
+	facts->unread_since = !hanging_any() ? 0 : before ? before : facts->now;
+	if (memory)
+		memory->unread_since = facts->unread_since;
+}
+
 #define DRY_ROUNDS 5 /* what is left over, caches, volumes, spares, and what is refused then */
 
 static void tell_mistake(const char *line, void *data)
@@ -721,6 +749,7 @@ static int rounds(struct assembly *a, const struct conf *conf)
 
 		if (a->looks)
 			a->looks();
+		hanging_again();
 		error = facts_look(&look, a->marked);
 		if (error) {
 			a->blind = true;
@@ -731,12 +760,14 @@ static int rounds(struct assembly *a, const struct conf *conf)
 			find_stopped(a->memory, &look.facts);
 		if (a->memory)
 			find_stayed(a->memory, &look);
+		find_unread(a->memory, &look.facts);
 		complete(a, conf, &tried, &look.facts);
 		plan_make(&look.facts, &plan);
 		more = !a->observe && run_steps(a, &look, &plan, &tried, &result);
 		if (!more) {
 			tell_refusals(a, &plan);
 			tell_unread(a);
+			tell_newer(a, &look.facts);
 			if (a->memory)
 				tell_held(a, &look.facts, &result);
 			if (tried.uncleared)
@@ -763,6 +794,8 @@ int assembly_pass(struct assembly *a)
 	a->started = a->waiting = a->refused = 0;
 	mapped_init(a->dry_run);
 	hanging_look(NULL); /* it may take its time: not with the turn */
+	if (!a->wait && !a->memory && !a->dry_run)
+		hanging_wait(UNREAD_PATIENCE_S); /* nobody looks again, and what answers in a moment is not missing */
 	turn_take();
 	conf_read(&conf, tell_mistake, a);
 	result = a->dry_run ? dry_rounds(a, &conf) : rounds(a, &conf);

@@ -51,6 +51,7 @@ struct assembly_memory {
 	struct present present[ASSEMBLY_PRESENT_MAX];
 	uint32_t nr_failures;
 	struct assembly_failure failure[ASSEMBLY_FAILURES_MAX];
+	uint64_t unread_since; /* as in struct facts */
 };
 
 struct assembly {

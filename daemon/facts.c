@@ -154,6 +154,7 @@ static void take_stack(struct fact_member *fact, const struct members *members, 
 	bool there;
 	const char *why = stack_decode(sb->stack, &stack, &there);
 
+	fact->newer = why;
 	if (why)
 		fact->held = must_print(NEWER, why, "volume", fact->label);
 	if (why || !there)

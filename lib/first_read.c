@@ -21,6 +21,7 @@
 #include "device.h"
 #include "first_read.h"
 #include "message.h"
+#include "stalls.h"
 
 #define LOOK_MS	    500
 #define AT_ONCE	    256
@@ -119,8 +120,16 @@ static bool all_hang(const struct wait *wait, bool (*hangs)(dev_t number))
 	return true;
 }
 
-static void wait_for(struct wait *wait, int from, void (*look)(void), bool (*hangs)(dev_t number))
+static void tell_silent(const struct wait *wait, bool (*hangs)(dev_t number), void (*silent)(dev_t number))
 {
+	for (size_t i = 0; i < wait->count; i++)
+		if (!wait->done[i] && !hangs(wait->number[i]))
+			silent(wait->number[i]);
+}
+
+static void wait_for(struct wait *wait, int from, void (*look)(void), bool (*hangs)(dev_t number), void (*silent)(dev_t number))
+{
+	double end_of_patience = stalls_clock() + FIRST_READ_SECONDS;
 	struct pollfd end = { from, POLLIN, 0 };
 
 	while (wait->left) {
@@ -133,11 +142,15 @@ static void wait_for(struct wait *wait, int from, void (*look)(void), bool (*han
 		look();
 		if (all_hang(wait, hangs))
 			return;
+		if (stalls_clock() >= end_of_patience) {
+			tell_silent(wait, hangs, silent);
+			return;
+		}
 	}
 }
 
 /* What has not begun is read by who comes next, which may wait for it. */
-static void read_some(const dev_t *number, size_t count, void (*look)(void), bool (*hangs)(dev_t number))
+static void read_some(const dev_t *number, size_t count, void (*look)(void), bool (*hangs)(dev_t number), void (*silent)(dev_t number))
 {
 	struct wait wait = { .number = number, .count = count, .left = count };
 	pid_t parent = getpid(), child;
@@ -154,7 +167,7 @@ static void read_some(const dev_t *number, size_t count, void (*look)(void), boo
 	if (child < 0)
 		remark("cannot look by a child whether devices answer: %s", strerror(errno));
 	else
-		wait_for(&wait, end[0], look, hangs);
+		wait_for(&wait, end[0], look, hangs, silent);
 	close(end[0]);
 	if (child < 0)
 		return;
@@ -165,8 +178,8 @@ static void read_some(const dev_t *number, size_t count, void (*look)(void), boo
 		;
 }
 
-void first_read(const dev_t *number, size_t count, void (*look)(void), bool (*hangs)(dev_t number))
+void first_read(const dev_t *number, size_t count, void (*look)(void), bool (*hangs)(dev_t number), void (*silent)(dev_t number))
 {
 	for (size_t i = 0; i < count; i += AT_ONCE)
-		read_some(&number[i], count - i < AT_ONCE ? count - i : AT_ONCE, look, hangs);
+		read_some(&number[i], count - i < AT_ONCE ? count - i : AT_ONCE, look, hangs, silent);
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "device.h"
 #include "disks.h"
@@ -16,13 +17,17 @@
 #include "message.h"
 #include "stalled.h"
 
+#define LOOK_US 500000 /* between two looks */
+#define SILENT_SECONDS 30 /* for which what was silent is not asked again: that takes its time */
+
 static struct {
 	bool begun, given; /* given: the devices are, by LARDER_DEVICES */
 	bool asking;
 	struct stalls stalls;
-	dev_t *asked;
-	size_t nr_asked;
-	const struct stall_device **out; /* that hang, and for which something was not read */
+	dev_t *asked, *silent; /* silent: have not answered when they were asked, and do not hang */
+	size_t nr_asked, nr_silent;
+	double silent_at; /* the last of them */
+	const struct stall_device **out; /* that hang, or are silent, and for which something was not read */
 	size_t nr_out, nr_said;
 	struct stalled_list told; /* by larderd, where it runs; as of the look */
 } all;
@@ -54,6 +59,21 @@ static const struct stall_device *find(dev_t number)
 	return device;
 }
 
+static bool is_silent(dev_t number)
+{
+	for (size_t i = 0; i < all.nr_silent; i++)
+		if (all.silent[i] == number)
+			return true;
+	return false;
+}
+
+static void note_silent(dev_t number)
+{
+	all.silent = must_allocate(realloc(all.silent, (all.nr_silent + 1) * sizeof(*all.silent)));
+	all.silent[all.nr_silent++] = number;
+	all.silent_at = stalls_clock();
+}
+
 static bool hangs(dev_t number)
 {
 	return stalls_any(&all.stalls, find(number), STALL_SECONDS);
@@ -68,6 +88,8 @@ static bool is_left_out(dev_t number)
 		return false;
 	hanging_ask(&number, 1);
 	stalls_each(&all.stalls, find(number), STALL_SECONDS, note_out, &any);
+	if (!any && is_silent(number) && find(number))
+		note_out(&all.stalls, find(number), &any);
 	return any;
 }
 
@@ -124,7 +146,7 @@ static bool is_to_be_asked(dev_t number)
 {
 	char *directory;
 
-	if (is_asked(number) || !device_worth_reading(number))
+	if (is_asked(number) || is_silent(number) || !device_worth_reading(number))
 		return false;
 	all.asked = must_allocate(realloc(all.asked, (all.nr_asked + 1) * sizeof(*all.asked)));
 	all.asked[all.nr_asked++] = number;
@@ -145,7 +167,7 @@ void hanging_ask(const dev_t *number, size_t count)
 		if (is_to_be_asked(number[i]))
 			those[asked++] = number[i];
 	all.asking = false;
-	first_read(those, asked, look, hangs);
+	first_read(those, asked, look, hangs, note_silent);
 	free(those);
 }
 
@@ -191,15 +213,60 @@ void hanging_below_device(dev_t number, struct problems *problems)
 	below(disk_directory(root(), "", true, number), problems);
 }
 
+/* What is silent has no requests, and so has answered nothing for no time that is known. */
+static char *text_of(const struct stall_device *device)
+{
+	char *node, *text;
+
+	if (stalls_any(&all.stalls, device, STALL_SECONDS))
+		return stall_text(device, seconds_of(&all.stalls, device));
+	node = stall_node(device);
+	text = must_print("%s could not be opened and read within %d s, as if its host were busy with the errors of another disk", node, FIRST_READ_SECONDS);
+	free(node);
+	return text;
+}
+
 void hanging_remark(void)
 {
 	for (; all.nr_said < all.nr_out; all.nr_said++) {
-		const struct stall_device *device = all.out[all.nr_said];
-		char *text = stall_text(device, seconds_of(&all.stalls, device));
+		char *text = text_of(all.out[all.nr_said]);
 
 		remark("%s; what is on it, and on what lies on it, was not read", text);
 		free(text);
 	}
+}
+
+void hanging_again(void)
+{
+	if (!all.nr_out)
+		return;
+	look();
+	all.nr_asked = all.nr_out = all.nr_said = 0;
+	if (stalls_clock() - all.silent_at > SILENT_SECONDS)
+		all.nr_silent = 0;
+}
+
+static bool any_hangs(void)
+{
+	for (size_t i = 0; i < all.stalls.number; i++)
+		if (stalls_any(&all.stalls, all.stalls.device[i], STALL_SECONDS))
+			return true;
+	return false;
+}
+
+void hanging_wait(double seconds)
+{
+	double end = stalls_clock() + seconds;
+
+	while (any_hangs() && stalls_clock() < end) {
+		usleep(LOOK_US);
+		look();
+	}
+}
+
+bool hanging_any(void)
+{
+	return all.nr_out;
 }
 
 bool hanging_each(void (*visit)(const char *node, void *data), void *data)

@@ -17,12 +17,20 @@ void hanging_look(const struct mapped_list *list);
  * What is not asked before device_worth_reading() is asked there.  Looks, where that was not done.  With LARDER_DEVICES set none is asked.
  */
 void hanging_ask(const dev_t *number, size_t count);
+/*
+ * Looks anew at what was left out, without waiting, before all is read anew: what answers again is asked anew, and read.  What did not even let itself be opened
+ * stays left out for half a minute.
+ */
+void hanging_again(void);
+/* Waits for so many seconds at most until none hangs that is known to. */
+void hanging_wait(double seconds);
 /* In words, as problems of the field "stall": those at it and below it, which are not among them yet. */
 void hanging_below(const struct mapped *mapped, struct problems *problems);
 void hanging_below_device(dev_t number, struct problems *problems);
 /* Those that were left out by device_worth_reading(), each once, on stderr. */
 void hanging_remark(void);
-/* The node of each of those that were left out.  False: there is none. */
+/* The node of each of those that were left out since hanging_again().  False: there is none. */
+bool hanging_any(void);
 bool hanging_each(void (*visit)(const char *node, void *data), void *data);
 
 #endif

@@ -28,6 +28,24 @@ def test_warning_of_a_compiler_to_come(tmp_path, part):
         assert "a new one" in run.stderr and bool(run.returncode) == bool(werror)
 
 
+def stand_ins(tmp_path):
+    """Of systemd and udev, in the environment; what is told to them is kept."""
+    programs = tmp_path / "programs"
+    programs.mkdir(exist_ok=True)
+    for name in ("systemctl", "udevadm"):
+        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/ran\nexit 1\n')
+        (programs / name).chmod(0o755)
+    return os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+
+
+def told(tmp_path):
+    """Since it was asked last."""
+    ran = tmp_path / "ran"
+    lines = ran.read_text().splitlines() if ran.exists() else []
+    ran.unlink(missing_ok=True)
+    return lines
+
+
 def install(tmp_path, destdir=""):
     """As on a machine, all of whose places are below tmp_path: these, and words of make for them."""
     names = "UDEV UNITS DBUS CATALOG POLKIT INITRAMFS DRACUT KERNEL_HOOKS PREFIX"
@@ -37,7 +55,8 @@ def install(tmp_path, destdir=""):
     build.mkdir()
     for name in ("larderd", "larder-probe"):
         (build / name).touch()
-    subprocess.run([*words, "-o", "all", "install", f"BUILD={build}"], check=True, capture_output=True, text=True)
+    words_of_all = [*words, "-o", "all", "install", f"BUILD={build}"]
+    subprocess.run(words_of_all, check=True, capture_output=True, text=True, env=stand_ins(tmp_path))
     return places, words
 
 
@@ -66,25 +85,29 @@ def test_order_of_rules(tmp_path):
 def uninstall(tmp_path, root_is_on="", destdir=""):
     """How it ends; what has run of systemd and udev; what is left."""
     places, words = install(tmp_path, destdir)
-    programs = tmp_path / "programs"
-    programs.mkdir()
+    told(tmp_path)
     (places["UDEV"] / "larder-root").write_text(f"#!/bin/sh\necho {root_is_on}\n")
-    for name in ("systemctl", "udevadm"):
-        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{tmp_path}/ran\nexit 1\n')
-        (programs / name).chmod(0o755)
-    env = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
-    run = subprocess.run([*words, "uninstall"], capture_output=True, text=True, env=env)
-    ran = (tmp_path / "ran").read_text().splitlines() if (tmp_path / "ran").exists() else []
+    run = subprocess.run([*words, "uninstall"], capture_output=True, text=True, env=stand_ins(tmp_path))
+    ran = told(tmp_path)
     left = [x for place in places.values() for x in place.rglob("*") if x.is_file()]
     return run, ran, left
 
 
+@pytest.mark.parametrize("destdir", ["", "/../"])
+def test_release_that_runs_is_replaced(tmp_path, destdir):
+    """One of before may not understand what the new command stores, and would note nothing more; a package does that itself."""
+    install(tmp_path, destdir)
+    restart = "systemctl try-restart larderd.service larder-events.service"
+    assert told(tmp_path) == ([] if destdir else ["systemctl daemon-reload", "udevadm control --reload", restart])
+
+
 def test_uninstall_of_the_daemon(tmp_path):
-    """What runs stops, before its files go; links of instances go; whoever has an initramfs is told."""
+    """What would start it goes first; what runs stops, before its files go; links of instances go; of an initramfs one is told."""
     run, ran, left = uninstall(tmp_path)
     assert run.returncode == 0 and "update-initramfs -u -k all" in run.stdout and not left
     units = "larder-scrub.timer larder-events.service larderd.service"
     assert ran == [
+        "udevadm control --reload",
         f"systemctl stop {units} larder-last-resort@*",
         f"systemctl --quiet disable {units} larder-assemble@.service",
         "systemctl daemon-reload",

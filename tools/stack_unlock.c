@@ -18,6 +18,7 @@
 
 #include "agent.h"
 #include "crypt_layer.h"
+#include "hanging.h"
 #include "message.h"
 #include "program.h"
 #include "stack_layers.h"
@@ -221,23 +222,48 @@ static int unlock(const struct stack *stack)
 	return result;
 }
 
+#define LOOKS 4 /* for a stack that is not seen */
+#define LOOK_AGAIN_S 2
+
+/*
+ * The stack of a volume that has just appeared.  Its disk may not be seen: it hangs, and is looked for until it does not; or it is suspended for a moment, or
+ * there was no memory.  Nobody starts us again.
+ */
+static int find_stack(const char *volume, struct stack *stack, bool *found)
+{
+	unsigned looks = 0;
+	int result;
+
+	for (;;) {
+		struct stacks stacks;
+
+		result = stacks_scan(&stacks);
+		*found = !result && find_by_volume(&stacks, volume, stack);
+		if (!result)
+			stacks_free(&stacks);
+		if (*found || (++looks >= LOOKS && !hanging_any()))
+			return result;
+		sleep(LOOK_AGAIN_S);
+		hanging_again();
+	}
+}
+
 int stack_unlock_by_agent(const char *volume)
 {
 	const char *why = "belongs to no stack";
-	struct stacks stacks;
 	struct stack stack;
+	bool found;
 	int result;
 
 	/*
 	 * Without the lock: whoever makes the stack, or starts it, holds that while systemd mounts it for him, behind this.  They are known by
 	 * the state of the stack, and by the mark.
 	 */
-	result = stacks_scan(&stacks);
+	result = find_stack(volume, &stack, &found);
 	if (result)
 		return result;
-	if (find_by_volume(&stacks, volume, &stack))
+	if (found)
 		why = left_alone(&stack);
-	stacks_free(&stacks);
 	if (why) {
 		remark("%s: %s: left as it is", volume, why);
 		return LARDER_DONE;

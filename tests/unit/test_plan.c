@@ -1264,7 +1264,17 @@ static void the_wait(void)
 	plan_make(&facts, &plan);
 	CHECK(plan.nr_steps == 1 && plan.step[0].degraded && !plan.again, "waits longer");
 	plan_free(&plan);
-	facts.began = 0;
+	/* something hangs, and may be it */
+	facts.unread_since = 40000000;
+	facts.now = 69999999;
+	plan_make(&facts, &plan);
+	CHECK(!plan.nr_steps && plan.again == 70000000 && plan.nr_refusals == 1 && plan.refusal[0].waiting, "does not wait for what hangs");
+	plan_free(&plan);
+	facts.now = 70000000;
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].degraded && !plan.again, "waits longer for what hangs");
+	plan_free(&plan);
+	facts.began = facts.unread_since = 0;
 	member[1].set_generation = 6ull << 32;
 	plan_make(&facts, &plan);
 	CHECK(!plan.nr_steps && plan.nr_refusals == 1 && strstr(plan.refusal[0].text, "ran with other SSDs"), "the older side is started");

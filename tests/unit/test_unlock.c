@@ -9,7 +9,15 @@
 #include <signal.h>
 
 #include "../../lib/message.c"
+static unsigned slept; /* seconds, in no time */
+static unsigned sleep_short(unsigned seconds)
+{
+	slept += seconds;
+	return 0;
+}
+#define sleep(seconds) sleep_short(seconds)
 #include "../../tools/stack_unlock.c"
+#undef sleep
 
 static long pure_live;
 typedef unsigned long long u64;
@@ -20,10 +28,22 @@ static unsigned asked; /* how often the server */
 static struct mapped volume = { .name = "data" };
 static struct found one = { .stack = { .name = "data", .encrypted = true }, .whole = true };
 
+static unsigned scans, unseen, failing, hanging; /* how many there were; how many of the first see no stack, fail, have something that hangs */
+
 int stacks_scan(struct stacks *stacks)
 {
-	*stacks = (struct stacks){ .found = &one, .number = 1 };
-	return LARDER_DONE;
+	scans++;
+	*stacks = (struct stacks){ .found = &one, .number = scans > unseen };
+	return scans > failing ? LARDER_DONE : LARDER_FAILED;
+}
+
+bool hanging_any(void)
+{
+	return scans <= hanging;
+}
+
+void hanging_again(void)
+{
 }
 
 void stacks_free(struct stacks *stacks)
@@ -146,8 +166,37 @@ static void by_a_late_tpm2(void)
 	}
 }
 
+/* The unit is active from then on, and udev starts it no more. */
+static void stack_that_is_not_seen_yet(void)
+{
+	static const struct {
+		unsigned unseen, failing, hanging, scans, asked;
+		int result;
+	} all[] = {
+		{ 0, 0, 0, 1, 1, LARDER_DONE }, { 2, 0, 0, 3, 1, LARDER_DONE },	  { 0, 2, 0, 3, 1, LARDER_DONE }, { 60, 0, 60, 61, 1, LARDER_DONE },
+		{ 99, 0, 0, LOOKS, 0, LARDER_DONE }, { 99, 99, 0, LOOKS, 0, LARDER_FAILED },
+	};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		int result;
+
+		first = LUKS_SERVER_LATER;
+		then = asked = scans = slept = 0;
+		mark = false;
+		unseen = all[i].unseen;
+		failing = all[i].failing;
+		hanging = all[i].hanging;
+		result = stack_unlock_by_agent("data");
+		CHECK(result == all[i].result && scans == all[i].scans && asked == all[i].asked && slept == LOOK_AGAIN_S * (scans - 1),
+		      "%zu: %d, %u looks, asked %u times, %u s", i, result, scans, asked, slept);
+		operations++;
+	}
+	unseen = failing = hanging = 0;
+}
+
 int main(void)
 {
+	run_test("stack_that_is_not_seen_yet", stack_that_is_not_seen_yet);
 	run_test("by_a_late_tpm2", by_a_late_tpm2);
 	run_test("locked_by_hand", locked_by_hand);
 	return 0;
