@@ -52,6 +52,7 @@ RULES = {
     'stuck-until-reissued': (2, 'only the success of a device flush that was issued after the last failure ends that'),
     'failed-flush-owed': (2, 'a flush of the backing that failed while what users were told is done was volatile there, and of '
                              'which no user was told, fails one flush, or one FUA write, of a user'),
+    'backing-flush-in-flight': (2, 'a flush of the backing that succeeds beside an earlier one ends as that does'),
     'doubt-blocks': (2, 'while the SSD is in doubt (a flush of it has failed) nothing counts as durable on it that was not before: '
                         'no CLEAN, mark, SEGMENT-OPEN, checkpoint, detach, FUA write or flush; new writes wait'),
     'doubt-reads': (2, 'what is read is compared with its checksums as it ends meanwhile, and a doubt ends after the reads that '
@@ -167,9 +168,9 @@ class DeviceFlush(NamedTuple):
     waiters: tuple      # user flushes
     repeat: bool        # its success ends State.failed
     risk: bool = False  # HDD: something of a user's completed since the flush before it was issued, and no later one succeeded
-    doomed: bool = False            # SSD: it will fail, and has dropped what was volatile
-    number: int = 0                 # SSD: its name in awaits
-    awaits: tuple | None = None     # SSD: it has succeeded, and counts if these do, too; None: in flight
+    doomed: bool = False            # it will fail, and has dropped what was volatile
+    number: int = 0                 # its name in awaits
+    awaits: tuple | None = None     # it has succeeded, and counts if these do, too; None: in flight
     idle: bool = False              # HDD: it had nothing to secure as it was issued, and none was issued since
 
 
@@ -207,6 +208,7 @@ class State(NamedTuple):
     owed: tuple | None           # values that a failed flush was to secure: the next FUA write must
     lost: tuple                     # per block None or (acknowledged value that the backing dropped, what it has, was a user told?)
     gone: tuple                     # values that the SSD dropped, of which no user was told
+    unknown: tuple                  # per block: the backing dropped what was volatile, and nobody knows: it still counts as volatile
     broken: str | None           # a promise that a step broke
     # bounds
     versions: tuple
@@ -237,14 +239,15 @@ class System:
     """The design under one set of rules, within one scenario's bounds."""
 
     def __init__(self, rules=ALL_RULES, relaxations=(), actions=(), blocks=1, slots=2, writes=3, crashes=2,
-                 max_log=6, flushes=1, failures=0, deaths=0, drops=False, ssd_drops=False, strict_discard=False,
+                 max_log=6, flushes=1, failures=0, deaths=0, drops=False, drops_early=False, ssd_drops=False, strict_discard=False,
                  kernel_crashes=True, always=False):
         self.rules, self.relaxed = frozenset(rules), frozenset(relaxations)
         self.actions, self.blocks, self.nr_slots = frozenset(actions), blocks, slots
         self.writes, self.crashes, self.max_log, self.strict_discard = writes, crashes, max_log, strict_discard
         self.flushes, self.failures = flushes, failures        # user flushes at once, device flushes that may fail
         self.deaths = deaths                    # how often the SSD may stop taking writes; at the next start it is well again
-        self.drops = drops                      # the backing may drop what is volatile when a flush fails
+        self.drops = drops or drops_early       # the backing may drop what is volatile when a flush fails
+        self.drops_early = drops_early          # and the error comes later than that
         self.ssd_drops = ssd_drops              # so may the SSD: any of it
         self.always = always                    # commit=always
         self.crash_kinds = (True, False) if kernel_crashes else (True,)         # is it a power cut?
@@ -257,7 +260,7 @@ class System:
             hdd=tuple((v,) for v in start), may_be_dirty=False, stale=False, void=False,
             slots=(None,) * self.nr_slots, checkpoint=(nothing, False, False), log=(), replay_from=0, ghosts=None,
             mode=RUNNING, index=nothing, mark=False, free=(True,) * self.nr_slots, ops=(), snapshot=None,
-            needs_flush=(False, False), flushes=(), failed=(False, False), believed=(False,) * self.blocks,
+            needs_flush=(False, False), flushes=(), failed=(False, False), believed=(False,) * self.blocks, unknown=(False,) * self.blocks,
             risk=False, untold=False, errors=False, doubt=0, bad=(False,) * self.blocks, gone=(),
             acked=start, allowed=tuple((v,) for v in start), owed=None, lost=nothing, broken=None, versions=(0,) * self.blocks,
             writes_left=self.writes, crashes_left=self.crashes, failures_left=self.failures, deaths_left=self.deaths)
@@ -436,7 +439,7 @@ class System:
     def hdd_flush(self, s):
         for b in range(self.blocks):
             s = self.trim(s, b, len(s.hdd[b]) - 1)
-        s = s._replace(risk=False, flushes=tuple(f._replace(risk=False) for f in s.flushes))
+        s = s._replace(risk=False, unknown=(False,) * self.blocks, flushes=tuple(f._replace(risk=False) for f in s.flushes))
         return self.set_flag(s, HDD, False)
 
     @staticmethod
@@ -453,7 +456,7 @@ class System:
     @staticmethod
     def flushed(s, block):
         """Has the backing been flushed since the last write of block completed there?"""
-        return len(s.hdd[block]) == 1 or s.believed[block]
+        return (len(s.hdd[block]) == 1 or s.believed[block]) and not s.unknown[block]
 
     def issue_flush(self, s, device):
         """What has completed on the device will be durable when this flush completes; what completes later may or may not."""
@@ -466,7 +469,7 @@ class System:
             s = s._replace(log=tuple(r._replace(covered=r.covered + 1) if r.phase in (COMPLETED, SHOWN) and
                                      r.durable in (False, SECURED) else r for r in s.log))
         cover = tuple(map(len, s.hdd)) if device == HDD else ()
-        number = min(set(range(9)) - {f.number for f in s.flushes}) if self.ssd_drops else 0
+        number = min(set(range(9)) - {f.number for f in s.flushes}) if self.ssd_drops or self.drops_early else 0
         flush = DeviceFlush(device, cover, (), s.failed[device], device == HDD and s.risk, number=number, idle=idle)
         return s._replace(flushes=s.flushes + (flush,), risk=s.risk and device != HDD)
 
@@ -479,6 +482,8 @@ class System:
     def flush_completes(self, s, n):
         if self.ssd_drops and s.flushes[n].device == SSD:
             return self.ssd_flush_completes(s, n)
+        if self.drops_early and s.flushes[n].device == HDD:
+            return self.backing_flush_completes(s, n)
         flush, later = s.flushes[n], sum(f.device == SSD for f in s.flushes[n:])
         before = tuple(f._replace(risk=f.risk and flush.device != HDD) for f in s.flushes[:n])
         s = s._replace(flushes=before + s.flushes[n + 1:])
@@ -496,6 +501,33 @@ class System:
         if flush.repeat or 'stuck-until-reissued' not in self.rules:
             s = s._replace(failed=put(s.failed, flush.device, False))
         return self.settle(self.end_flushes(s))
+
+    def backing_flush_completes(self, s, n):
+        """Of a backing that may have dropped what was volatile for an earlier one in flight, and not have said so."""
+        flush = s.flushes[n]
+        for b in range(self.blocks):
+            s = self.trim(s, b, flush.cover[b] - 1)
+        if 'flag-cleared-at-issue' not in self.rules:
+            s = self.set_flag(s, HDD, False)
+        earlier = self.earlier(s, n)
+        if earlier and 'backing-flush-in-flight' in self.rules:
+            to = earlier[-1]
+            flushes = tuple(f._replace(awaits=(to,)) if f.device == HDD and (f.number == flush.number or f.awaits == (flush.number,)) else
+                            f._replace(risk=f.risk or flush.risk, repeat=f.repeat or flush.repeat, idle=False)
+                            if f.device == HDD and f.number == to else f for f in s.flushes)
+            return self.settle(self.end_flushes(s._replace(flushes=flushes)))
+        rest = tuple(f if f.device == SSD or f.number not in earlier else f._replace(risk=False)     # without the rule
+                     for f in s.flushes if f.device == SSD or f.number != flush.number and f.awaits != (flush.number,))
+        s = s._replace(flushes=rest, believed=('flush-counts-from-issue' not in self.rules,) * self.blocks,
+                       unknown=(False,) * self.blocks)
+        if flush.repeat or 'stuck-until-reissued' not in self.rules:
+            s = s._replace(failed=put(s.failed, HDD, False))
+        return self.settle(self.end_flushes(s))
+
+    @staticmethod
+    def earlier(s, n):
+        """Names of the flushes of the backing that were issued before this one, and are in flight."""
+        return [f.number for f in s.flushes[:n] if f.device == HDD and f.awaits is None]
 
     def ssd_flush_completes(self, s, n):
         """Of an SSD that may drop what is volatile: so it may have by now, for a flush in flight of which that is not known."""
@@ -524,9 +556,14 @@ class System:
 
     def flush_fails(self, s, n, drops=False):
         """Nothing became durable, and what was volatile on the backing may be gone; those who wait for it will get the error."""
-        flush, later = s.flushes[n], sum(f.device == SSD for f in s.flushes[n:])
+        flush, later, beside = s.flushes[n], sum(f.device == SSD for f in s.flushes[n:]), False
+        if flush.device == HDD and self.drops_early:        # those that end as it does
+            ended = [f for f in s.flushes if f.awaits == (flush.number,) and f.device == HDD]
+            flush = flush._replace(waiters=flush.waiters + tuple(w for f in ended for w in f.waiters))
+            s = s._replace(flushes=tuple(flush if i == n else f for i, f in enumerate(s.flushes) if f not in ended))
+            n, beside = s.flushes.index(flush), bool(ended)
         if flush.device == HDD:
-            s = self.backing_flush_fails(s, flush, drops)
+            s = self.backing_flush_fails(s, flush, drops, beside)
             heir = next((i for i, f in enumerate(s.flushes) if i > n and f.device == HDD), None) if flush.risk else None
             if heir is not None:
                 s = s._replace(flushes=put(s.flushes, heir, s.flushes[heir]._replace(risk=True)))
@@ -610,14 +647,14 @@ class System:
     def lose(s, block, value):
         return s._replace(lost=put(s.lost, block, (value, ERROR, False)), gone=tuple(sorted({*s.gone, value})))
 
-    def backing_flush_fails(self, s, flush, drops):
-        """Who is told, what is gone."""
+    def backing_flush_fails(self, s, flush, drops, beside):
+        """Who is told, what is gone.  beside: one that succeeded ends as this one does, though it may have secured all."""
         told = any(op[0] == 'flush' and op[1] in flush.waiters and not op[4] for op in s.ops)
         risk = s.risk or any(f.risk for f in s.flushes)
         s = s._replace(errors=True)
         if risk and not told and 'failed-flush-owed' in self.rules:
             # a FUA write may have secured by itself what was at risk: nobody keeps book of that
-            if 'bypass-fua' not in self.actions and not any(len(values) > 1 for values in s.hdd) and not any(s.lost):
+            if 'bypass-fua' not in self.actions and not beside and not any(len(values) > 1 for values in s.hdd) and not any(s.lost):
                 s = s._replace(broken='an error is owed, and nothing was at risk')
             s = s._replace(untold=True)
         for op in s.ops:
@@ -625,6 +662,12 @@ class System:
                 _, block, slot = op
                 again = s.index[block] == (slot, ST_CLEANING)
                 s = self.end(s, op)._replace(index=put(s.index, block, (slot, ST_DIRTY)) if again else s.index)
+        if flush.doomed:                    # it has dropped that before
+            s = s._replace(unknown=(False,) * self.blocks)
+            if told:
+                s = s._replace(lost=tuple(v and (v[0], v[1], True) for v in s.lost))
+                for b in range(self.blocks):
+                    s = self.unpromise(s, b, s.lost[b][0]) if s.lost[b] else s
         return self.drop(s, told) if drops else s
 
     def at_risk(self, s):
@@ -643,6 +686,13 @@ class System:
         for b in range(self.blocks) if told else ():
             s = self.unpromise(s, b, s.lost[b][0]) if s.lost[b] else s
         return s
+
+    def doom(self, s, n):
+        """So it does now, and says so later."""
+        unknown = tuple(u or len(values) > 1 for u, values in zip(s.unknown, s.hdd, strict=True))
+        s = self.drop(s, False)
+        return s._replace(unknown=unknown, flushes=put(s.flushes, n, s.flushes[n]._replace(doomed=True)),
+                          failures_left=s.failures_left - 1)
 
     def answer(self, s, promised):
         return self.tell(s) if s.untold else self.secure(s, promised)
@@ -725,6 +775,8 @@ class System:
             if not flush.doomed:
                 after = self.flush_completes(s, n)
                 yield (f'{name}{which} completes' + answers(s, after),), after
+            if self.drops_early and flush.device == HDD and s.failures_left and not flush.doomed and not self.earlier(s, n):
+                yield (f'{name}{which} will fail, drops all',), self.doom(s, n)
             if self.ssd_drops and flush.device == SSD and s.failures_left and not flush.doomed:
                 for positions in self.ssd_losses(s):
                     what = ', '.join(record_name(s.log[i]) for i in positions) or 'chunks'
@@ -732,7 +784,7 @@ class System:
             if s.failures_left or flush.doomed:
                 after = self.flush_fails(s, n)
                 yield (f'{name}{which} FAILS' + answers(s, after, True),), after
-                if self.drops and flush.device == HDD:
+                if self.drops and flush.device == HDD and not flush.doomed:
                     after = self.flush_fails(s, n, True)
                     yield (f'{name}{which} FAILS, drops all' + answers(s, after, True),), after
         if 'device-flush' in self.actions and len(s.flushes) < 3:
@@ -1275,7 +1327,7 @@ class System:
                 for hdd in self.surviving_backings(s, power):
                     slots = tuple(GARBAGE if k in garbage else v for k, v in enumerate(s.slots))
                     crashed = s._replace(log=log, hdd=hdd, slots=slots, ops=(), snapshot=None, needs_flush=(False, False),
-                                         flushes=(), failed=(False, False), believed=(False,) * self.blocks, risk=False,
+                                         flushes=(), failed=(False, False), believed=(False,) * self.blocks, unknown=(False,) * self.blocks, risk=False,
                                          untold=False, errors=False, owed=None, doubt=0, bad=(False,) * self.blocks,
                                          gone=())
                     label = ('power-cut' if power else 'kernel-crash', lost, tuple(v[-1] for v in hdd))
