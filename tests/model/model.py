@@ -260,7 +260,8 @@ class System:
             hdd=tuple((v,) for v in start), may_be_dirty=False, stale=False, void=False,
             slots=(None,) * self.nr_slots, checkpoint=(nothing, False, False), log=(), replay_from=0, ghosts=None,
             mode=RUNNING, index=nothing, mark=False, free=(True,) * self.nr_slots, ops=(), snapshot=None,
-            needs_flush=(False, False), flushes=(), failed=(False, False), believed=(False,) * self.blocks, unknown=(False,) * self.blocks,
+            needs_flush=(False, False), flushes=(), failed=(False, False), believed=(False,) * self.blocks,
+            unknown=(False,) * self.blocks,
             risk=False, untold=False, errors=False, doubt=0, bad=(False,) * self.blocks, gone=(),
             acked=start, allowed=tuple((v,) for v in start), owed=None, lost=nothing, broken=None, versions=(0,) * self.blocks,
             writes_left=self.writes, crashes_left=self.crashes, failures_left=self.failures, deaths_left=self.deaths)
@@ -512,9 +513,13 @@ class System:
         earlier = self.earlier(s, n)
         if earlier and 'backing-flush-in-flight' in self.rules:
             to = earlier[-1]
-            flushes = tuple(f._replace(awaits=(to,)) if f.device == HDD and (f.number == flush.number or f.awaits == (flush.number,)) else
-                            f._replace(risk=f.risk or flush.risk, repeat=f.repeat or flush.repeat, idle=False)
-                            if f.device == HDD and f.number == to else f for f in s.flushes)
+            def joined(f):
+                if f.device == HDD and (f.number == flush.number or f.awaits == (flush.number,)):
+                    return f._replace(awaits=(to,))
+                if f.device == HDD and f.number == to:
+                    return f._replace(risk=f.risk or flush.risk, repeat=f.repeat or flush.repeat, idle=False)
+                return f
+            flushes = tuple(map(joined, s.flushes))
             return self.settle(self.end_flushes(s._replace(flushes=flushes)))
         rest = tuple(f if f.device == SSD or f.number not in earlier else f._replace(risk=False)     # without the rule
                      for f in s.flushes if f.device == SSD or f.number != flush.number and f.awaits != (flush.number,))
@@ -1327,7 +1332,8 @@ class System:
                 for hdd in self.surviving_backings(s, power):
                     slots = tuple(GARBAGE if k in garbage else v for k, v in enumerate(s.slots))
                     crashed = s._replace(log=log, hdd=hdd, slots=slots, ops=(), snapshot=None, needs_flush=(False, False),
-                                         flushes=(), failed=(False, False), believed=(False,) * self.blocks, unknown=(False,) * self.blocks, risk=False,
+                                         flushes=(), failed=(False, False), believed=(False,) * self.blocks,
+                                         unknown=(False,) * self.blocks, risk=False,
                                          untold=False, errors=False, owed=None, doubt=0, bad=(False,) * self.blocks,
                                          gone=())
                     label = ('power-cut' if power else 'kernel-crash', lost, tuple(v[-1] for v in hdd))
