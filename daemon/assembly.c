@@ -570,7 +570,7 @@ static void tell_refusals(struct assembly *a, const struct plan *plan)
 
 		a->tell(r->waiting ? ASSEMBLY_WAITING : r->write_hole ? ASSEMBLY_WRITE_HOLE : ASSEMBLY_REFUSED, r->uuid, r->text);
 		a->waiting += r->waiting;
-		a->refused += !r->waiting;
+		a->refused += !r->waiting && !r->warning;
 	}
 	a->again = plan->again;
 	a->stores = plan->stores;

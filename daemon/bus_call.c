@@ -265,6 +265,7 @@ static _Noreturn void become(const struct call *call, int out)
 			words[number] = program_unit[number];
 		words[number++] = must_print("--unit=%s", call->unit);
 		words[number++] = "--setenv=" PROGRAM_WAITED_FOR "=1";
+		words[number++] = "--property=SendSIGKILL=no"; /* who has put a volume to rest has to go on, however long its disk takes */
 		words[number++] = "--";
 	}
 	words[number++] = "larder";

@@ -94,11 +94,23 @@ static char *place_in_state(const char *status, const char *state)
 	return NULL;
 }
 
+/* Jobs are looked at more often than all else: how a scrub ended is to be known when its job is gone. */
+static void take_scrub(struct objects *objects, const char *of, const char *status)
+{
+	struct object *cache = (struct object *)objects_find(objects, of);
+	char *scrub = status_value(status, "scrub");
+
+	if (cache && cache->kind == OBJECT_CACHE && scrub)
+		object_set(cache, "Scrub", "%s", scrub);
+	free(scrub);
+}
+
 static void take_cache(struct objects *objects, const char *of, const char *uuid, const char *status)
 {
 	char *draining = place_in_state(status, "draining"), *joining = place_in_state(status, "joining");
 	struct object *job;
 
+	take_scrub(objects, of, status);
 	if (status_is(status, "scrub", "running")) {
 		job = job_add(objects, "scrub", of, "devices", 0);
 		progress(job, status_number(status, "scrub_segments"), 0, status_number(status, "segments"), "segments");
@@ -268,6 +280,6 @@ const char *job_result(const struct object *job, const struct objects *now)
 		return state;
 	/* a cache says it of its scrub; of the rest it is the state of what it was about */
 	if (of && of->kind == OBJECT_CACHE && !strcmp(object_value(job, "Kind"), "scrub"))
-		return object_value(of, "Scrub");
-	return "ended";
+		state = object_value(of, "Scrub");
+	return !strcmp(state, "done") || !strcmp(state, "failed") || !strcmp(state, "stopped") ? state : "ended";
 }

@@ -1038,8 +1038,10 @@ static void watch_snapshots(const struct facts *facts, struct plan *plan, const 
 {
 	if (m->kind != LARDER_KIND_VOLUME || !facts_running(facts, m->uuid, false) || copy_of(facts, m))
 		return;
-	if (m->warning)
+	if (m->warning) {
 		refuse(plan, m->uuid, false, "stack %s: %s", m->stack, m->warning);
+		plan->refusal[plan->nr_refusals - 1].warning = true;
+	}
 	plan->stores |= m->snapshots;
 }
 

@@ -176,6 +176,7 @@ struct refusal {
 	bool waiting; /* time may resolve it */
 	bool write_hole; /* it is that, and somebody has to decide */
 	bool below; /* nothing is wrong with it: what lies upon it is the member */
+	bool warning; /* of what runs: nothing is left for it */
 	char *text;
 };
 

@@ -288,6 +288,22 @@ static void collect_problems(struct objects *objects)
 	}
 }
 
+/* What somebody knows of, and is not here, has no object. */
+static void cut_references(struct objects *objects)
+{
+	for (size_t i = 0; i < objects->number; i++) {
+		struct object *o = &objects->object[i];
+		const struct object_class *class = &object_classes[o->kind];
+
+		for (size_t k = 0; k < class->number; k++) {
+			const char *name = class->property[k].name;
+
+			if (!strcmp(class->property[k].type, "o") && !objects_find(objects, object_value(o, name)))
+				object_set(o, name, "/");
+		}
+	}
+}
+
 void objects_make(struct objects *objects, const struct look *look, const struct plan *plan)
 {
 	*objects = (struct objects){ 0 };
@@ -300,5 +316,6 @@ void objects_make(struct objects *objects, const struct look *look, const struct
 	for (size_t i = 0; i < plan->nr_refusals; i++)
 		take_refusal(objects, &plan->refusal[i]);
 	collect_problems(objects);
+	cut_references(objects);
 	jobs_find(objects, &look->mapped);
 }

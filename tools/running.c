@@ -60,8 +60,17 @@ const struct mapped *running_entangled(const struct mapped_list *list, dev_t num
 
 int running_check_entangled(const struct mapped_list *list, const char *path, dev_t number, const uint8_t cache[16])
 {
-	const struct mapped *other = running_entangled(list, number, cache);
+	const struct mapped *other;
+	struct mapped_list now;
+	int result;
 
+	if (!list) {
+		result = mapped_scan(&now);
+		result = result ? result : running_check_entangled(&now, path, number, cache);
+		mapped_list_free(&now);
+		return result;
+	}
+	other = running_entangled(list, number, cache);
 	if (!other)
 		return LARDER_DONE;
 	return complain(LARDER_UNSAFE,

@@ -21,7 +21,7 @@ struct mapped *running_named(const struct mapped_list *list, const char *name, b
  * the upper one is to write to the lower one, which may wait for the room that this is to make, and to suspend both, one by one, waits as well.
  */
 const struct mapped *running_entangled(const struct mapped_list *list, dev_t number, const uint8_t cache[16]);
-/* The same, as an error that names it. */
+/* The same, as an error that names it; list NULL: of what runs now. */
 int running_check_entangled(const struct mapped_list *list, const char *path, dev_t number, const uint8_t cache[16]);
 /* UUID that its status tells; false: none. */
 bool running_uuid(const struct mapped *mapped, uint8_t uuid[16]);

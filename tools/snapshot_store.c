@@ -26,15 +26,11 @@
 static int check_cache(const struct device *device, const struct mapped *volume)
 {
 	char *text = status_value(volume->status, "cache");
-	struct mapped_list list;
 	uint8_t cache[16];
 	int result = LARDER_DONE;
 
-	if (text && !uuid_parse(text, cache)) {
-		result = mapped_scan(&list);
-		result = result ? result : running_check_entangled(&list, device->path, device->number, cache);
-		mapped_list_free(&list);
-	}
+	if (text && !uuid_parse(text, cache))
+		result = running_check_entangled(NULL, device->path, device->number, cache);
 	free(text);
 	return result;
 }

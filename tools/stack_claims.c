@@ -71,7 +71,8 @@ static uint64_t volume_room(const struct device *device, const struct device_top
 	return volume_layout(&layout, device->bytes, device->logical_block) ? 0 : layout.sectors << LARDER_SECTOR_SHIFT;
 }
 
-static int check_device(const struct stack_request *request, const char *path, struct claim *claim)
+/* stack: it is a disk of that; NULL: an SSD. */
+static int check_device(const struct stack_request *request, const char *path, const struct stack *stack, struct claim *claim)
 {
 	struct claim_request dry = { .path = path, .wipe = request->wipe, .discard_dirty = request->discard_dirty, .yes = true,
 				     .dry_run = true };
@@ -80,11 +81,13 @@ static int check_device(const struct stack_request *request, const char *path, s
 
 	if (result)
 		return result;
-	*claim = (struct claim){ .number = device.block ? device.number : 0, .bytes = device.bytes, .block = device.logical_block };
+	*claim = (struct claim){ .bytes = device.bytes, .block = device.logical_block };
 	device_topology(&device, &claim->topology);
 	claim->room = volume_room(&device, &claim->topology);
 	if (!device.block && !request->dry_run)
 		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", path);
+	if (!result && device.block && stack && !stack->own_cache) /* of a cache that is there it may lie on a volume */
+		result = running_check_entangled(NULL, path, device.number, stack->cache);
 	result = result ? result : claim_clear(&device, &dry);
 	device_close(&device);
 	return result;
@@ -174,19 +177,6 @@ static int check_room(const struct argument_list *disks, const struct stack *sta
 
 /* ------------------------------------------------------------------ all of them */
 
-/* Of a cache that is there, none lies on one of its volumes. */
-static int check_entangled(const struct argument_list *disks, const struct stack *stack, const struct claims *claims)
-{
-	struct mapped_list list;
-	int result = mapped_scan(&list);
-
-	for (int i = 0; !result && i < disks->number; i++)
-		if (claims->disk[i].number)
-			result = running_check_entangled(&list, disks->value[i], claims->disk[i].number, stack->cache);
-	mapped_list_free(&list);
-	return result;
-}
-
 static int look_at_disks(const struct stack_request *request, const struct stack *stack, struct claims *claims)
 {
 	const struct argument_list *disks = &request->disks;
@@ -198,18 +188,17 @@ static int look_at_disks(const struct stack_request *request, const struct stack
 	for (int i = 0; !result && i < disks->number; i++) {
 		struct claim *disk = &claims->disk[i];
 
-		result = check_device(request, disks->value[i], disk);
+		result = check_device(request, disks->value[i], stack, disk);
 		claims->least = disk->bytes < claims->least ? disk->bytes : claims->least;
 		claims->block = disk->block > claims->block ? disk->block : claims->block;
 	}
-	result = result || stack->own_cache ? result : check_entangled(disks, stack, claims);
 	if (result)
 		return result;
 	return request->separate ? check_separate(disks, stack, claims) : check_room(disks, stack, claims);
 }
 
 /* Each must be able to take the place of any disk: the array takes as much of each as the smallest has. */
-static int look_at_spares(const struct stack_request *request, const struct claims *claims)
+static int look_at_spares(const struct stack_request *request, const struct stack *stack, const struct claims *claims)
 {
 	char a[SIZE_TEXT], b[SIZE_TEXT];
 	struct claim spare;
@@ -218,7 +207,7 @@ static int look_at_spares(const struct stack_request *request, const struct clai
 	for (int i = 0; !result && i < request->spares.number; i++) {
 		const char *path = request->spares.value[i];
 
-		result = check_device(request, path, &spare);
+		result = check_device(request, path, stack, &spare);
 		result = result ? result : create_check_block(path, spare.block, claims->block);
 		if (!result && spare.bytes < claims->least)
 			result = complain(LARDER_FAILED,
@@ -233,7 +222,7 @@ static int look_at_ssd(const struct stack_request *request, const char *path, st
 {
 	struct claim ssd;
 	const char *why;
-	int result = check_device(request, path, &ssd);
+	int result = check_device(request, path, NULL, &ssd);
 
 	if (result)
 		return result;
@@ -268,6 +257,6 @@ int claims_look(const struct stack_request *request, const struct stack *stack, 
 {
 	int result = look_at_disks(request, stack, claims);
 
-	result = result ? result : look_at_spares(request, claims);
+	result = result ? result : look_at_spares(request, stack, claims);
 	return result || !stack->own_cache ? result : look_at_ssds(request);
 }

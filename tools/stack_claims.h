@@ -11,7 +11,6 @@
 
 /* One of them, as it was found; all in bytes. */
 struct claim {
-	dev_t number; /* 0: a regular file */
 	uint64_t bytes;
 	uint64_t room; /* for the data of a volume that has it alone */
 	unsigned block; /* its logical block */

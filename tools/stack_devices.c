@@ -485,6 +485,7 @@ int disk_take(const struct devices *d, const struct devices_request *request, bo
 	if (result)
 		return result;
 	result = disk_fits(d, &device);
+	result = result ? result : running_check_entangled(NULL, device.path, device.number, d->stack.cache);
 	result = result ? result : check_write_cache(d, request);
 	result = result ? result : claim_clear(&device, &claim);
 	if (!result && *d->stack.integrity && !dry_run)

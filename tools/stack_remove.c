@@ -250,13 +250,21 @@ static int leave_cache(const struct stack *stack)
 	bool known = false;
 	struct stacks stacks;
 	uint8_t part[16];
-	int result = start_cache(stack, START_IMPORT);
+	char text[UUID_TEXT];
+	int result;
 
 	stack_part(stack, "volume", part);
+	if (!stack_cache_here(stack)) {
+		remark("%s: its cache is not here, and is told nothing; should it come back, started: dmsetup message /dev/mapper/" CACHE_PREFIX
+		       "NAME 0 forget %s discard_dirty",
+		       stack->name, uuid_text(part, text));
+		return LARDER_DONE;
+	}
+	result = start_cache(stack, START_IMPORT);
 	result = result ? result : stacks_scan(&stacks);
 	if (!result) {
 		const struct mapped *cache = running_by_uuid(&stacks.list, stack->cache, true);
-		char text[UUID_TEXT], *message = must_print("forget %s discard_dirty", uuid_text(part, text));
+		char *message = must_print("forget %s discard_dirty", uuid_text(part, text));
 
 		if (set_newest_table(&stacks.members, stack->cache, table))
 			for (uint32_t i = 0; i < le32toh(table->head.nr_volumes) && i < LARDER_MAX_VOLUMES; i++)
@@ -312,8 +320,9 @@ static int remove_stack(struct stack *stack)
 {
 	unsigned left = 0;
 	bool shared;
-	int result = stop_mount(stack);
+	int result = stop_check(stack);
 
+	result = result ? result : stop_mount(stack);
 	result = result ? result : stop_crypt(stack);
 	result = result ? result : stop_volume(stack);
 	result = result ? result : cache_is_shared(stack, &shared);

@@ -48,6 +48,11 @@ static int check_disk(const struct devices *d, const struct replacing *r, const 
 		return complain(LARDER_BUSY, "%s: is being rebuilt itself; wait for that, see larder show %s", old->name, r->request.name);
 	if (new && (new->role == MD_MEMBER || new->role == MD_COPIED) && old->disk && old->disk->role == MD_MEMBER)
 		return complain(LARDER_USAGE, "%s: is a disk of the array already; give one that is not, or a spare", r->request.claim.path);
+	/* else one of before this one, which was cut off when NEW had got the place */
+	if (new && (new->role == MD_MEMBER || new->role == MD_COPIED) && d->disks.missing && (old->place >= 0 ? new->place != old->place : old->disk != NULL))
+		return complain(LARDER_USAGE,
+				"%s: is a disk of the array already, in another place, and one is vacant; give one that is not in it, or a spare; what has failed larder drop takes out",
+				r->request.claim.path);
 	if (new && new->role == MD_REBUILT && old->disk && old->disk->role == MD_MEMBER && new->place != old->place)
 		return complain(LARDER_BUSY, "%s: takes another place, disk%d; give a disk that is not in the array", r->request.claim.path,
 				new->place);
@@ -256,6 +261,20 @@ static bool stays(const struct part *old, const char *state, const struct replac
 	return !part_is(old, r->request.claim.path) && (works(state) || !strcmp(state, "removed") || !strcmp(state, "failed"));
 }
 
+/* NEW may be in the set: by a replace that was cut off; or it is one of those that are to stay. */
+static int check_ssd(const struct devices *d, const struct replacing *r, const struct part *old)
+{
+	int place = set_find_device(&d->set, r->request.claim.path);
+	char state[16];
+	bool active = place >= 0 && place != old->place && !strcmp(ssd_state(d, place, state), "active");
+	unsigned left = ssds_active(d) - !strcmp(ssd_state(d, old->place, state), "active");
+
+	if (!active || left > 1)
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE, "%s: is an SSD of the set already, and would be the only one without %s; give another one; larder drop %s %s does without it",
+			r->request.claim.path, old->name, d->stack.name, r->old);
+}
+
 static void show_ssd(const struct devices *d, const struct replacing *r, const struct part *old)
 {
 	const char *path = r->request.claim.path;
@@ -381,6 +400,10 @@ static int print_ssd(struct devices *d, const struct replacing *r, const struct 
 
 static int begin_ssd(struct devices *d, const struct replacing *r, const struct part *old)
 {
+	int result = check_ssd(d, r, old);
+
+	if (result)
+		return result;
 	show_ssd(d, r, old);
 	claim_note(r->request.claim.path);
 	return r->request.claim.dry_run ? print_ssd(d, r, old) : turn_confirm(r->request.name, r->request.claim.yes, "Replace it?");
@@ -424,8 +447,8 @@ static int judge_again(struct replacing *r)
 		return result;
 	result = find_old(&d, r, &old);
 	result = result ? result : part_check_same(&d, &r->gone, &then.gone, r->old);
-	if (!result && !old.ssd)
-		result = check_disk(&d, r, &old, new_disk(&d, r, &new));
+	if (!result)
+		result = old.ssd ? check_ssd(&d, r, &old) : check_disk(&d, r, &old, new_disk(&d, r, &new));
 	devices_free(&d);
 	return result;
 }

@@ -464,7 +464,7 @@ static int stop_one(const char *word)
 
 	turn_take();
 	result = load(word, &stack);
-
+	result = result ? result : stop_check(&stack);
 	result = result ? result : stop_mount(&stack);
 	result = result ? result : stop_crypt(&stack);
 	result = result ? result : snapshots_note_lost(word);

@@ -479,6 +479,14 @@ int start_mount(const struct stack *stack, bool wait)
 
 /* ------------------------------------------------------------------ stop */
 
+int stop_check(const struct stack *stack)
+{
+	uint8_t part[16];
+
+	stack_part(stack, "volume", part);
+	return cow_check_unused(part);
+}
+
 int stop_mount(const struct stack *stack)
 {
 	struct sight sight;
@@ -500,7 +508,10 @@ int stop_mount(const struct stack *stack)
 		} else if (mounted) {
 			const char *words[] = { "umount", sight.layers.mounted, NULL };
 
+			bool held = turn_pause(); /* what is dirty in memory is written back: it may take its time; we look again */
+
 			code = program_run(words, &said);
+			turn_resume(held);
 			if (code)
 				result = complain(LARDER_BUSY, "%s: cannot unmount %s: %s", stack->name, sight.layers.mounted, said);
 			free(said);

@@ -36,6 +36,8 @@ int start_crypt_by_token(const struct stack *stack, unsigned flags, unsigned *ou
  * something else is mounted there.
  */
 int start_mount(const struct stack *stack, bool wait);
+/* Before anything is taken apart: no snapshot of it is in use, which would keep its volume. */
+int stop_check(const struct stack *stack);
 int stop_mount(const struct stack *stack); /* and what else the filesystem is mounted on */
 int stop_crypt(const struct stack *stack);
 int stop_volume(const struct stack *stack);

@@ -118,16 +118,6 @@ static int take_size(struct volume_request *request, const struct device *device
 	return LARDER_DONE;
 }
 
-static int check_entangled(const struct device *device, const uint8_t cache_uuid[16])
-{
-	struct mapped_list list;
-	int result = mapped_scan(&list);
-
-	result = result ? result : running_check_entangled(&list, device->path, device->number, cache_uuid);
-	mapped_list_free(&list);
-	return result;
-}
-
 int volume_format(struct volume_request *request)
 {
 	uint8_t cache_uuid[16] = { 0 };
@@ -141,7 +131,7 @@ int volume_format(struct volume_request *request)
 	if (result)
 		return result;
 	if (request->cache && device.block)
-		result = check_entangled(&device, cache_uuid);
+		result = running_check_entangled(NULL, device.path, device.number, cache_uuid);
 	choose_data_offset(request, &device);
 	why = volume_layout(&request->layout, device.bytes, device.logical_block);
 	if (!result && why)

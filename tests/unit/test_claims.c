@@ -51,20 +51,9 @@ void device_topology(const struct device *device, struct device_topology *topolo
 
 static dev_t entangled; /* a disk that lies on a volume of the cache */
 
-int mapped_scan(struct mapped_list *list)
-{
-	*list = (struct mapped_list){ 0 };
-	return LARDER_DONE;
-}
-
-void mapped_list_free(struct mapped_list *list)
-{
-	*list = (struct mapped_list){ 0 };
-}
-
 int running_check_entangled(const struct mapped_list *list, const char *path, dev_t number, const uint8_t cache[16])
 {
-	return list && path && cache && number == entangled ? LARDER_UNSAFE : LARDER_DONE;
+	return !list && path && cache && number == entangled ? LARDER_UNSAFE : LARDER_DONE;
 }
 
 int create_check_apart(const char *const *paths, int number, const char *what)

@@ -272,6 +272,9 @@ def test_disk_that_failed_is_replaced_by_its_number(disks):
     wait_for(lambda: "disk1" not in {r["number"] for r in listed() if r["device"] == str(hdd1)}, 60, "md to take it out")
     said = larder("replace", "data", "disk1", hdd2, "--dry-run").stdout
     assert f"{hdd1}: has failed" in said and f"--remove {hdd1}" in said and f"--zero-superblock {hdd1}" in said
+    for old in "disk1", hdd1:
+        refused(USAGE, ["replace", "data", old, hdd0], hdd0, "already, in another place")
+    assert members()[str(hdd0)] == "active"
     larder("replace", "data", "disk1", hdd2)
     assert members() == {str(hdd0): "active", str(hdd2): "active"}
     unsigned(hdd1)
@@ -812,6 +815,9 @@ def test_ssd_is_replaced(disks):
     ssd0, ssd1, ssd2, *_ = disks
     make(disks)
     load, before = Load(), generation()
+    for more in ["--dry-run"], []:  # one of those that are to stay
+        refused(UNSAFE, ["replace", "data", ssd1, ssd0, *more], ssd0, "already", f"larder drop data {ssd1}")
+    assert states() == "active/active" and ssds() == {str(ssd0), str(ssd1)}
     with load:
         larder("replace", "data", ssd0, ssd2, "--dry-run")
         assert ssds() == {"/dev/ssd0", "/dev/ssd1"}
@@ -821,6 +827,7 @@ def test_ssd_is_replaced(disks):
         kill(ssd1)
         cache = dm.DmDevice("larder-cache-data")
         wait_for(lambda: " devices_failed=1 " in cache.status_line(), 60, "the set to see it")
+        refused(UNSAFE, ["replace", "data", ssd1, ssd2], ssd2, "already", f"larder drop data {ssd1}")
         larder("replace", "data", ssd1, ssd0)
         assert ssds() >= {"/dev/ssd0", "/dev/ssd2"}
     ssd1.heal()
