@@ -208,7 +208,7 @@ class State(NamedTuple):
     owed: tuple | None           # values that a failed flush was to secure: the next FUA write must
     lost: tuple                     # per block None or (acknowledged value that the backing dropped, what it has, was a user told?)
     gone: tuple                     # values that the SSD dropped, of which no user was told
-    unknown: tuple                  # per block: the backing dropped what was volatile, and nobody knows: it still counts as volatile
+    unknown: tuple                  # per block: the backing dropped what was volatile, and nobody knows: it counts as that
     broken: str | None           # a promise that a step broke
     # bounds
     versions: tuple
