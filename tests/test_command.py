@@ -392,6 +392,8 @@ WRONG_WORDS = [
     (["create", "x", "--backing", "a", "--cache", "/b", "--class", "any\r"], USAGE, "--class"),
     (["create", "x", "--backing", "/dev/nowhere", "--cache", "/dev/nosuch"], NOT_FOUND, "/dev/nowhere"),
     (["create", "--resume", "x", "--backing", "a"], USAGE, "--resume"),
+    (["create", "--resume", "x", "--encrypt", "luks2"], USAGE, "--resume"),
+    (["create", "--resume", "x", "--mkfs", "ext4"], USAGE, "--resume"),
     (["create", "--resume", "nowhere"], NOT_FOUND, "nowhere"),
     (["snapshot"], USAGE, "snapshot"),
     (["snapshot", "create"], USAGE, "missing"),

@@ -554,6 +554,20 @@ static int note_next(struct stack *next)
 	return result || noted ? result : stack_store(next);
 }
 
+/* Where its cache could not take it nothing goes on with it, nor takes it away.  In doubt it is there. */
+static bool is_described(const struct stack *stack)
+{
+	struct stacks stacks;
+	bool found = false;
+
+	if (stacks_scan(&stacks))
+		return true;
+	for (size_t i = 0; i < stacks.number; i++)
+		found |= !memcmp(stacks.found[i].stack.uuid, stack->uuid, 16);
+	stacks_free(&stacks);
+	return found;
+}
+
 static int make_one(struct making *m, enum stack_step from, struct stack *next)
 {
 	bool more = stack_next(&m->stack, next);
@@ -584,7 +598,9 @@ static int make_one(struct making *m, enum stack_step from, struct stack *next)
 	}
 	if (!more || next->state != STACK_CREATING)
 		next->name[0] = 0;
-	if (result)
+	if (result && from == STEP_NONE && !is_described(&m->stack))
+		remark("%s: there is no description of it yet: begin anew, with all that it is made of", m->stack.name);
+	else if (result)
 		remark("%s: is half made; larder create --resume %s goes on, larder remove %s takes it away", m->stack.name, m->stack.name,
 		       m->stack.name);
 	else
@@ -708,6 +724,14 @@ static int resume(const struct stack_request *request)
 	return result;
 }
 
+/* Of what a stack is made: one that is half made has that in its description, and is made of nothing else. */
+static bool says_what(const struct stack_request *r)
+{
+	return r->disks.number || r->caches.number || r->spares.number || r->cache_spares.number || r->dry_run || r->size != VOLUME_SIZE_ALL ||
+	       r->tiers.labels.number || r->tiers.disks || tiers_wanted(&r->tiers) || r->raid || r->integrity || r->separate || r->mode || r->class ||
+	       r->encrypt || r->cipher || r->label || r->mkfs || r->mkfs_options || r->mount;
+}
+
 int stack_create(int argc, char **argv)
 {
 	static const char usage[] =
@@ -763,8 +787,7 @@ int stack_create(int argc, char **argv)
 		turn_take();	/* or larderd would start what is half made */
 	if (!request.resume)
 		return create_new(&request);
-	if (request.disks.number || request.caches.number || request.spares.number || request.cache_spares.number || request.dry_run ||
-	    request.size != VOLUME_SIZE_ALL || request.tiers.labels.number || request.tiers.disks || tiers_wanted(&request.tiers))
-		return complain(LARDER_USAGE, "--resume: takes the name alone; the rest is in the description");
+	if (says_what(&request))
+		return complain(LARDER_USAGE, "--resume: takes the name, --iter-time, --header-backup, --essential, --wipe and --yes; the rest is in the description");
 	return resume(&request);
 }
