@@ -36,6 +36,7 @@ static void put_field(FILE *file, const char *text)
 }
 
 #define HELD "x-larder.essential"
+#define NETDEV "_netdev"
 
 enum waits {
 	WAITS_AS_IT_DID,
@@ -63,14 +64,15 @@ static char *take_field(char **line, FILE *to)
 	return field;
 }
 
-/* With nofail or without; not every other option that is called like it. */
-static void put_options(FILE *to, char *options, enum waits waits)
+/* With nofail or without; not every other option that is called like it.  remote: with _netdev. */
+static void put_options(FILE *to, char *options, enum waits waits, bool remote)
 {
 	const char *word, *between = "";
 	bool nofail = false;
 
 	while ((word = strsep(&options, ","))) {
 		nofail |= !strcmp(word, "nofail");
+		remote &= strcmp(word, NETDEV) != 0;
 		if ((waits == WAITS && !strcmp(word, "nofail")) || (waits != WAITS_AS_IT_DID && !strcmp(word, HELD)))
 			continue;
 		fprintf(to, "%s%s", between, word);
@@ -80,6 +82,8 @@ static void put_options(FILE *to, char *options, enum waits waits)
 		fprintf(to, "%snofail", between);
 	if (waits == WAITS_LATER)
 		fprintf(to, ",%s", HELD);
+	if (remote)
+		fprintf(to, ",%s", NETDEV);
 }
 
 static void put_changed(FILE *to, char *line, const struct change *change)
@@ -95,7 +99,7 @@ static void put_changed(FILE *to, char *line, const struct change *change)
 	type = take_field(&line, to);
 	fputs(type, to);
 	options = take_field(&line, to);
-	put_options(to, options, change->waits);
+	put_options(to, options, change->waits, change->flags & FSTAB_REMOTE);
 	fputs(line, to);
 	free(source);
 	free(directory);
@@ -184,7 +188,7 @@ static int replace(FILE *from, const char *path, const char *next, const struct 
 		 * timeout nobody would mount what comes then.
 		 */
 		fprintf(to, " %s %s%s%sx-systemd.device-timeout=0,%s 0 %d\n", change->type, change->flags & FSTAB_ESSENTIAL ? "" : "nofail,",
-			change->flags & FSTAB_HELD ? HELD "," : "", change->flags & FSTAB_REMOTE ? "_netdev," : "", change->mark,
+			change->flags & FSTAB_HELD ? HELD "," : "", change->flags & FSTAB_REMOTE ? NETDEV "," : "", change->mark,
 			strcmp(change->type, "ext4") ? 0 : 2);
 	}
 	good = !fflush(to) && !ferror(to) && !fsync(fileno(to));
@@ -310,6 +314,22 @@ static int find(const uint8_t uuid[16])
 bool fstab_has(const uint8_t uuid[16])
 {
 	return find(uuid) > FOUND_NONE;
+}
+
+int fstab_set_remote(const uint8_t uuid[16])
+{
+	FILE *file = fopen(fstab_path(), "re");
+	char *mark = mark_of(uuid), *line = NULL;
+	bool needed = false;
+	size_t room = 0;
+
+	while (file && getline(&line, &room, file) > 0)
+		needed |= has_option(line, mark) && !has_option(line, NETDEV);
+	if (file)
+		fclose(file);
+	free(line);
+	free(mark);
+	return needed ? apply(uuid, (struct change){ .flags = FSTAB_REMOTE, .keep = true }) : LARDER_DONE;
 }
 
 bool fstab_is_held(const uint8_t uuid[16])

@@ -28,6 +28,7 @@ char *fstab_other(const uint8_t uuid[16], const char *directory);
 /* The same line, if it is there: what somebody changed in it besides stays.  Complain. */
 int fstab_move(const uint8_t uuid[16], const char *source);
 int fstab_move_mount(const uint8_t uuid[16], const char *directory);
+int fstab_set_remote(const uint8_t uuid[16]); /* FSTAB_REMOTE, from now on */
 int fstab_set_essential(const uint8_t uuid[16], bool essential);
 /*
  * While the device that such a line names may not come, a boot would wait for ever: held, none waits, and the line says that it is to once it is

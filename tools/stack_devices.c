@@ -20,6 +20,7 @@
 
 #include "create.h"
 #include "disks.h"
+#include "fstab.h"
 #include "integrity.h"
 #include "program.h"
 #include "stack_devices.h"
@@ -710,6 +711,16 @@ int ssd_erase(const char *name, const char *node)
 
 /* ------------------------------------------------------------------ the description */
 
+/* What has joined may be a disk of the network, and the mount has to go before that does. */
+static int note_remote(const struct stack *stack)
+{
+	char *node = *stack->mount ? stack_top_node(stack) : NULL;
+	int result = node && device_is_remote(node) ? fstab_set_remote(stack->uuid) : LARDER_DONE;
+
+	free(node);
+	return result;
+}
+
 int devices_store(const char *name, unsigned places)
 {
 	struct devices d;
@@ -722,7 +733,8 @@ int devices_store(const char *name, unsigned places)
 	devices_free(&d);
 	if (places)
 		stack.legs = places;
-	return stack_store_note(&stack);
+	result = stack_store_note(&stack);
+	return result ? result : note_remote(&stack);
 }
 
 /* That it is so, in /run: or larderd would have it noted again and again.  Complains. */

@@ -160,6 +160,8 @@ int main(void)
 	fclose(file);
 	check(!fstab_set_essential(one, true) && !fstab_set_essential(one, true) && !fstab_move_mount(one, "/b") &&
 		      is(path, "# x-larder.stack=aa\n \t/dev/mapper/c\t/b  ext4 x-nofail=1,noatime,x-larder.stack=aa\n"), "what somebody changed stays: blanks, other options, fields that are left out");
+	check(!fstab_set_remote(one) && !fstab_set_remote(one) && !fstab_set_remote(two) &&
+		      is(path, "# x-larder.stack=aa\n \t/dev/mapper/c\t/b  ext4 x-nofail=1,noatime,x-larder.stack=aa,_netdev\n"), "a disk of the network that joins later");
 	check(fstab_has(one) && !fstab_has(two) && !fstab_set(one, NULL, NULL, NULL, 0) && !fstab_has(one), "whether there is one; not in a comment");
 	fd = open(path, O_WRONLY | O_TRUNC);
 	check(fd >= 0 && write(fd, remarks, strlen(remarks)) == (ssize_t)strlen(remarks) && !close(fd) && !fstab_set(one, NULL, NULL, NULL, 0) &&
