@@ -517,6 +517,17 @@ int snapshot_create(int argc, char **argv)
 
 /* ------------------------------------------------------------------ remove */
 
+/* That it is being removed is noted first, by the cache while that runs. */
+static int check_takes_note(const struct job *job)
+{
+	const struct mapped *cache = job->layers.cache;
+
+	if (!cache || status_is(cache->status, "state", "running"))
+		return LARDER_DONE;
+	return complain(LARDER_BUSY, "%s: state: its cache %s is suspended, or has failed, and takes no note while it runs: larder stop %s, then larder snapshot remove %s",
+			job->called, cache->name, job->word, job->called);
+}
+
 int snapshot_remove(int argc, char **argv)
 {
 	static const char usage[] = "larder snapshot remove NAME@SNAPSHOT [--dry-run]";
@@ -539,6 +550,7 @@ int snapshot_remove(int argc, char **argv)
 	result = snapshot_devices_check_unused(&job.cow);
 	if (!result && job.layers.volume)
 		result = snapshot_devices_check_running(job.layers.volume);
+	result = result ? result : check_takes_note(&job);
 	result = result ? result : note(&job, SNAPSHOT_REMOVING);
 	result = result ? result : take_apart(&job);
 	if (!result && !job.claim.dry_run) {
