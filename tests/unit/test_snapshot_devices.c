@@ -178,6 +178,35 @@ bool device_lies_on(dev_t above, dev_t below)
 	return above == makedev(7, 0) && (on == below || (below == makedev(252, 1) && (on == makedev(252, 0) || on == makedev(252, 2))));
 }
 
+static bool cached, entangled; /* the volume has a cache; the loop device lies on another one of that */
+
+char *status_value(const char *status, const char *key)
+{
+	return cached && !status && !strcmp(key, "cache") ? must_print("5dfe2d24-6a0c-4cd1-9d87-2f4a3c9e6b10") : NULL;
+}
+
+int running_check_entangled(const struct mapped_list *list, const char *path, dev_t number, const uint8_t cache[16])
+{
+	CHECK(!list && path && cache[0] == 0x5d, "of what runs now, with that cache");
+	return entangled && number == makedev(7, 0) ? LARDER_UNSAFE : LARDER_DONE;
+}
+
+static void lies_on_another_of_its_cache(void)
+{
+	const struct device device = { .path = "/dev/loop0", .block = true, .number = makedev(7, 0), .bytes = 64 << 20 };
+	struct mapped volume;
+	struct cow cow;
+
+	make_world(&cow, &volume, 1);
+	on = makedev(252, 3);
+	for (unsigned i = 0; i < 4; i++) {
+		cached = i & 1;
+		entangled = i & 2;
+		CHECK(check_store(&device, &volume, "data") == (i == 3 ? LARDER_UNSAFE : LARDER_DONE), "%u", i);
+	}
+	cached = entangled = false;
+}
+
 static void lies_on_itself(void)
 {
 	const struct device device = { .path = "/dev/loop0", .block = true, .number = makedev(7, 0), .bytes = 64 << 20 };
@@ -199,5 +228,6 @@ int main(void)
 	run_test("removed", removed);
 	run_test("suspended", suspended);
 	run_test("lies_on_itself", lies_on_itself);
+	run_test("lies_on_another_of_its_cache", lies_on_another_of_its_cache);
 	return 0;
 }
