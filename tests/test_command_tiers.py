@@ -132,8 +132,8 @@ def test_targets_refused(larder, images, options, said):
 
 
 def test_resume_takes_none_of_them(larder):
-    one_line(larder("create", "--resume", "data", "--foreground", "ssd", code=USAGE), "takes the name alone")
-    one_line(larder("create", "--resume", "data", "--cache-label", "ssd", code=USAGE), "takes the name alone")
+    one_line(larder("create", "--resume", "data", "--foreground", "ssd", code=USAGE), "--resume: takes the name")
+    one_line(larder("create", "--resume", "data", "--cache-label", "ssd", code=USAGE), "--resume: takes the name")
 
 
 # ---------------------------------------------------------------------- where they are kept
