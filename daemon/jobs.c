@@ -95,12 +95,11 @@ static char *place_in_state(const char *status, const char *state)
 }
 
 /* Jobs are looked at more often than all else: how a scrub ended is to be known when its job is gone. */
-static void take_scrub(struct objects *objects, const char *of, const char *status)
+static void take_scrub(struct object *cache, const char *status)
 {
-	struct object *cache = (struct object *)objects_find(objects, of);
 	char *scrub = status_value(status, "scrub");
 
-	if (cache && cache->kind == OBJECT_CACHE && scrub)
+	if (scrub)
 		object_set(cache, "Scrub", "%s", scrub);
 	free(scrub);
 }
@@ -110,7 +109,6 @@ static void take_cache(struct objects *objects, const char *of, const char *uuid
 	char *draining = place_in_state(status, "draining"), *joining = place_in_state(status, "joining");
 	struct object *job;
 
-	take_scrub(objects, of, status);
 	if (status_is(status, "scrub", "running")) {
 		job = job_add(objects, "scrub", of, "devices", 0);
 		progress(job, status_number(status, "scrub_segments"), 0, status_number(status, "segments"), "segments");
@@ -218,16 +216,18 @@ static void take_array(struct objects *objects, const struct object *stack, cons
 static void take_mapped(struct objects *objects, const struct mapped *mapped)
 {
 	char *text = status_value(mapped->status, "uuid"), *path;
-	const struct object *o;
+	struct object *o;
 	uint8_t uuid[16];
 
 	if (text && !uuid_parse(text, uuid)) {
 		path = object_path(mapped->cache ? OBJECT_CACHE : OBJECT_VOLUME, uuid);
-		o = objects_find(objects, path);
-		if (o && mapped->cache)
+		o = (struct object *)objects_find(objects, path);
+		if (o && mapped->cache) {
+			take_scrub(o, mapped->status);
 			take_cache(objects, path, text, mapped->status);
-		else if (o)
+		} else if (o) {
 			take_volume(objects, path, object_value(o, "Stack"), text, mapped->status);
+		}
 		free(path);
 	}
 	free(text);

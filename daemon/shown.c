@@ -100,9 +100,7 @@ static void take_running(struct objects *objects, const struct mapped *mapped)
 		object_set(o, "Size", "%" PRIu64, mapped->sectors << LARDER_SECTOR_SHIFT);
 		set_from_status(o, "State", mapped->status, "state");
 		status_each(mapped->status, take_option, &options);
-		if (mapped->cache) {
-			set_from_status(o, "Scrub", mapped->status, "scrub");
-		} else {
+		if (!mapped->cache) {
 			set_from_status(o, "Mode", mapped->status, "mode");
 			object_set(o, "Node", "/dev/mapper/%s", mapped->name);
 		}

@@ -230,8 +230,8 @@ enum found {
 	FOUND_WAITS_NOT,
 };
 
-/* The line with the mark: enum found, or -errno; the file is to be read from its beginning again. */
-static int find_marked(FILE *file, const char *mark)
+/* The line with the mark: enum found, or -errno; *remote: it has _netdev; the file is to be read from its beginning again. */
+static int find_marked(FILE *file, const char *mark, bool *remote)
 {
 	enum found found = FOUND_NONE;
 	char *line = NULL;
@@ -240,8 +240,10 @@ static int find_marked(FILE *file, const char *mark)
 
 	errno = 0;
 	while (!found && getline(&line, &room, file) > 0)
-		if (has_option(line, mark))
+		if (has_option(line, mark)) {
 			found = has_option(line, HELD) ? FOUND_HELD : has_option(line, "nofail") ? FOUND_WAITS_NOT : FOUND_WAITS;
+			*remote = has_option(line, NETDEV);
+		}
 	error = found || feof(file) ? 0 : errno ? -errno : -EIO;
 	free(line);
 	rewind(file);
@@ -255,10 +257,11 @@ static int apply(const uint8_t uuid[16], struct change change)
 	char *mark = mark_of(uuid), *next = must_print("%s.larder-new", path);
 	FILE *from = fopen(path, "re");
 	int there = from ? 1 : errno == ENOENT ? 0 : -errno, error, result;
+	bool remote;
 
 	change.mark = mark;
 	if (from && !change.type)
-		there = find_marked(from, mark);
+		there = find_marked(from, mark, &remote);
 	/* where there is nothing to change it may be one that cannot be written */
 	if (there < 0 || (!there && !change.type)) {
 		error = there;
@@ -298,17 +301,24 @@ int fstab_set_essential(const uint8_t uuid[16], bool essential)
 	return apply(uuid, (struct change){ .waits = essential ? WAITS : WAITS_NOT, .keep = true });
 }
 
-/* enum found, or -errno. */
-static int find(const uint8_t uuid[16])
+/* enum found, or -errno; if it is there: *remote: it has _netdev. */
+static int look_up(const uint8_t uuid[16], bool *remote)
 {
 	FILE *file = fopen(fstab_path(), "re");
 	char *mark = mark_of(uuid);
-	int found = file ? find_marked(file, mark) : errno == ENOENT ? FOUND_NONE : -errno;
+	int found = file ? find_marked(file, mark, remote) : errno == ENOENT ? FOUND_NONE : -errno;
 
 	if (file)
 		fclose(file);
 	free(mark);
 	return found;
+}
+
+static int find(const uint8_t uuid[16])
+{
+	bool remote;
+
+	return look_up(uuid, &remote);
 }
 
 bool fstab_has(const uint8_t uuid[16])
@@ -318,18 +328,10 @@ bool fstab_has(const uint8_t uuid[16])
 
 int fstab_set_remote(const uint8_t uuid[16])
 {
-	FILE *file = fopen(fstab_path(), "re");
-	char *mark = mark_of(uuid), *line = NULL;
-	bool needed = false;
-	size_t room = 0;
+	bool remote;
+	int found = look_up(uuid, &remote);
 
-	while (file && getline(&line, &room, file) > 0)
-		needed |= has_option(line, mark) && !has_option(line, NETDEV);
-	if (file)
-		fclose(file);
-	free(line);
-	free(mark);
-	return needed ? apply(uuid, (struct change){ .flags = FSTAB_REMOTE, .keep = true }) : LARDER_DONE;
+	return found > FOUND_NONE && !remote ? apply(uuid, (struct change){ .flags = FSTAB_REMOTE, .keep = true }) : LARDER_DONE;
 }
 
 bool fstab_is_held(const uint8_t uuid[16])

@@ -20,12 +20,16 @@
 #define LOOK_US 500000 /* between two looks */
 #define SILENT_SECONDS 30 /* for which what was silent is not asked again: that takes its time */
 
+struct numbers {
+	dev_t *number;
+	size_t count;
+};
+
 static struct {
 	bool begun, given; /* given: the devices are, by LARDER_DEVICES */
 	bool asking;
 	struct stalls stalls;
-	dev_t *asked, *silent; /* silent: have not answered when they were asked, and do not hang */
-	size_t nr_asked, nr_silent;
+	struct numbers asked, silent; /* silent: have not answered when they were asked, and do not hang */
 	double silent_at; /* the last of them */
 	const struct stall_device **out; /* that hang, or are silent, and for which something was not read */
 	size_t nr_out, nr_said;
@@ -59,18 +63,23 @@ static const struct stall_device *find(dev_t number)
 	return device;
 }
 
-static bool is_silent(dev_t number)
+static bool has(const struct numbers *numbers, dev_t number)
 {
-	for (size_t i = 0; i < all.nr_silent; i++)
-		if (all.silent[i] == number)
+	for (size_t i = 0; i < numbers->count; i++)
+		if (numbers->number[i] == number)
 			return true;
 	return false;
 }
 
+static void add(struct numbers *numbers, dev_t number)
+{
+	numbers->number = must_allocate(realloc(numbers->number, (numbers->count + 1) * sizeof(*numbers->number)));
+	numbers->number[numbers->count++] = number;
+}
+
 static void note_silent(dev_t number)
 {
-	all.silent = must_allocate(realloc(all.silent, (all.nr_silent + 1) * sizeof(*all.silent)));
-	all.silent[all.nr_silent++] = number;
+	add(&all.silent, number);
 	all.silent_at = stalls_clock();
 }
 
@@ -88,7 +97,7 @@ static bool is_left_out(dev_t number)
 		return false;
 	hanging_ask(&number, 1);
 	stalls_each(&all.stalls, find(number), STALL_SECONDS, note_out, &any);
-	if (!any && is_silent(number) && find(number))
+	if (!any && has(&all.silent, number) && find(number))
 		note_out(&all.stalls, find(number), &any);
 	return any;
 }
@@ -133,23 +142,14 @@ static void look(void)
 	stalls_look(&all.stalls, stalls_clock());
 }
 
-static bool is_asked(dev_t number)
-{
-	for (size_t i = 0; i < all.nr_asked; i++)
-		if (all.asked[i] == number)
-			return true;
-	return false;
-}
-
 /* False: it will not be read, or it is known how it is. */
 static bool is_to_be_asked(dev_t number)
 {
 	char *directory;
 
-	if (is_asked(number) || is_silent(number) || !device_worth_reading(number))
+	if (has(&all.asked, number) || has(&all.silent, number) || !device_worth_reading(number))
 		return false;
-	all.asked = must_allocate(realloc(all.asked, (all.nr_asked + 1) * sizeof(*all.asked)));
-	all.asked[all.nr_asked++] = number;
+	add(&all.asked, number);
 	directory = disk_directory(root(), "", true, number);
 	stalls_add(&all.stalls, directory);
 	free(directory);
@@ -241,9 +241,9 @@ void hanging_again(void)
 	if (!all.nr_out)
 		return;
 	look();
-	all.nr_asked = all.nr_out = all.nr_said = 0;
+	all.asked.count = all.nr_out = all.nr_said = 0;
 	if (stalls_clock() - all.silent_at > SILENT_SECONDS)
-		all.nr_silent = 0;
+		all.silent.count = 0;
 }
 
 static bool any_hangs(void)

@@ -29,8 +29,9 @@ void hanging_below(const struct mapped *mapped, struct problems *problems);
 void hanging_below_device(dev_t number, struct problems *problems);
 /* Those that were left out by device_worth_reading(), each once, on stderr. */
 void hanging_remark(void);
-/* The node of each of those that were left out since hanging_again().  False: there is none. */
+/* Was any left out since hanging_again()? */
 bool hanging_any(void);
+/* The node of each of those.  False: there is none. */
 bool hanging_each(void (*visit)(const char *node, void *data), void *data);
 
 #endif

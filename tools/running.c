@@ -18,13 +18,23 @@
 #include "stack_store.h"
 #include "turn.h"
 
-bool running_uuid(const struct mapped *mapped, uint8_t uuid[16])
+static bool told(const struct mapped *mapped, const char *key, uint8_t uuid[16])
 {
-	char *text = status_value(mapped->status, "uuid");
+	char *text = status_value(mapped->status, key);
 	bool good = text && !uuid_parse(text, uuid);
 
 	free(text);
 	return good;
+}
+
+bool running_uuid(const struct mapped *mapped, uint8_t uuid[16])
+{
+	return told(mapped, "uuid", uuid);
+}
+
+bool running_cache(const struct mapped *volume, uint8_t cache[16])
+{
+	return told(volume, "cache", cache);
 }
 
 struct mapped *running_by_uuid(const struct mapped_list *list, const uint8_t uuid[16], bool cache)
@@ -37,22 +47,13 @@ struct mapped *running_by_uuid(const struct mapped_list *list, const uint8_t uui
 	return NULL;
 }
 
-static bool has_cache(const struct mapped *volume, const uint8_t cache[16])
-{
-	char *text = status_value(volume->status, "cache");
-	uint8_t uuid[16];
-	bool has = !volume->cache && text && !uuid_parse(text, uuid) && !memcmp(uuid, cache, 16);
-
-	free(text);
-	return has;
-}
-
 const struct mapped *running_entangled(const struct mapped_list *list, dev_t number, const uint8_t cache[16])
 {
 	for (size_t i = 0; i < list->number; i++) {
 		const struct mapped *m = &list->mapped[i];
+		uint8_t own[16];
 
-		if (has_cache(m, cache) && (device_lies_on(number, m->target_number) || device_lies_on(m->target_number, number)))
+		if (!m->cache && running_cache(m, own) && !memcmp(own, cache, 16) && (device_lies_on(number, m->target_number) || device_lies_on(m->target_number, number)))
 			return m;
 	}
 	return NULL;

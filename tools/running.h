@@ -25,6 +25,8 @@ const struct mapped *running_entangled(const struct mapped_list *list, dev_t num
 int running_check_entangled(const struct mapped_list *list, const char *path, dev_t number, const uint8_t cache[16]);
 /* UUID that its status tells; false: none. */
 bool running_uuid(const struct mapped *mapped, uint8_t uuid[16]);
+/* That of the set, of the cache that a volume has; false: it has none. */
+bool running_cache(const struct mapped *volume, uint8_t cache[16]);
 
 /* Is there nothing of a volume but what a start or stop that was cut short has left of it, or below it? */
 bool running_left_over(const uint8_t uuid[16]);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uuid/uuid.h>
 
 #include "cow.h"
 #include "create.h"
@@ -25,14 +24,9 @@
 /* What is kept of a volume is written as that is written back: not to another one of its cache. */
 static int check_cache(const struct device *device, const struct mapped *volume)
 {
-	char *text = status_value(volume->status, "cache");
 	uint8_t cache[16];
-	int result = LARDER_DONE;
 
-	if (text && !uuid_parse(text, cache))
-		result = running_check_entangled(NULL, device->path, device->number, cache);
-	free(text);
-	return result;
+	return running_cache(volume, cache) ? running_check_entangled(NULL, device->path, device->number, cache) : LARDER_DONE;
 }
 
 /* Could what is on it ask for what it is to keep?  What it lies on is in use, and nobody's to take. */

@@ -540,30 +540,28 @@ static bool step_is_empty(const struct stack *stack, enum stack_step step)
 /* The stack behind this one, as it is noted by now: what was cut off may have noted it, or gone on with it.  Else *next is noted. */
 static int note_next(struct stack *next)
 {
+	const struct found *noted;
 	struct stacks stacks;
-	bool noted = false;
 	int result = stacks_scan(&stacks);
 
-	for (size_t i = 0; !result && i < stacks.number; i++)
-		if (!memcmp(stacks.found[i].stack.uuid, next->uuid, 16)) {
-			*next = stacks.found[i].stack;
-			noted = true;
-		}
-	if (!result)
-		stacks_free(&stacks);
-	return result || noted ? result : stack_store(next);
+	if (result)
+		return result;
+	noted = stack_by_uuid(&stacks, next->uuid);
+	if (noted)
+		*next = noted->stack;
+	stacks_free(&stacks);
+	return noted ? LARDER_DONE : stack_store(next);
 }
 
 /* Where its cache could not take it nothing goes on with it, nor takes it away.  In doubt it is there. */
 static bool is_described(const struct stack *stack)
 {
 	struct stacks stacks;
-	bool found = false;
+	bool found;
 
 	if (stacks_scan(&stacks))
 		return true;
-	for (size_t i = 0; i < stacks.number; i++)
-		found |= !memcmp(stacks.found[i].stack.uuid, stack->uuid, 16);
+	found = stack_by_uuid(&stacks, stack->uuid);
 	stacks_free(&stacks);
 	return found;
 }

@@ -20,13 +20,20 @@
 
 /* ------------------------------------------------------------------ find */
 
-static struct found *entry(struct stacks *stacks, const uint8_t uuid[16])
+struct found *stack_by_uuid(const struct stacks *stacks, const uint8_t uuid[16])
 {
-	struct found *f;
-
 	for (size_t i = 0; i < stacks->number; i++)
 		if (!memcmp(stacks->found[i].stack.uuid, uuid, 16))
 			return &stacks->found[i];
+	return NULL;
+}
+
+static struct found *entry(struct stacks *stacks, const uint8_t uuid[16])
+{
+	struct found *f = stack_by_uuid(stacks, uuid);
+
+	if (f)
+		return f;
 	stacks->found = must_allocate(realloc(stacks->found, (stacks->number + 1) * sizeof(*stacks->found)));
 	f = &stacks->found[stacks->number++];
 	*f = (struct found){ 0 };

@@ -27,6 +27,7 @@ int stacks_scan(struct stacks *stacks);
 /* The same for what changes nothing: LARDER_STATUS may say what runs (snapshot.h), and devices that hang are not read (hanging.h). */
 int stacks_look(struct stacks *stacks);
 void stacks_free(struct stacks *stacks);
+struct found *stack_by_uuid(const struct stacks *stacks, const uint8_t uuid[16]); /* NULL: there is none */
 /*
  * Of two devices with one superblock nobody knows which is the stack's, and which a copy (dd, a snapshot): refused, both named, for whoever would
  * start it, or write to it.  array: its legs, as found.
