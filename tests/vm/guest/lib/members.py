@@ -13,6 +13,7 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,8 +31,7 @@ SECONDS = 120  # that a condition may take, on a machine that is busy
 def in_memory(*programs: str) -> list[str]:
     """Programs that udev rules run, with their libraries: copies in memory, bound over them.  Starting one takes long where the
     root is that of the host, by 9p."""
-    directory, bound = Path("/run/larder/bound"), []
-    directory.mkdir(exist_ok=True)
+    directory, bound = Path(tempfile.mkdtemp(prefix="bound-", dir="/run/larder")), []  # those of a suite before may still run
     for program in programs:
         libraries = command.output("ldd", program)
         for file in [program, *re.findall(r"(/\S+\.so\S*)", libraries)]:
@@ -67,6 +67,8 @@ def udevd() -> Iterator[None]:
         if not ran:
             command.run("udevadm", "settle", "-t", "60", check=False)
             command.run("udevadm", "control", "--exit")
+            gone = lambda: command.run("pgrep", "-x", "systemd-udevd", check=False).returncode == 1  # noqa: E731
+            wait_for(gone, SECONDS, "udevd to go")
         for rule in rules.glob("*larder*"):
             rule.unlink()
         shutil.rmtree(FILES)
