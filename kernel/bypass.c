@@ -220,7 +220,8 @@ static void discard_cut(struct volume *v, struct bio *bio, struct larder_io *io)
 	u32 granule = max(bdev_discard_granularity(v->bdev) >> SECTOR_SHIFT, 1u);
 	u32 unit = roundup(1u << LARDER_INTENT_SHIFT, granule), off, most;
 
-	div_u64_rem(v->data_start + io->sector, unit, &off);
+	/* they are counted from the beginning of the disk, of which the backing may be a partition */
+	div_u64_rem(get_start_sect(v->bdev) + v->data_start + io->sector, unit, &off);
 	most = unit - off;
 	if (io->len <= most || READ_ONCE(v->nr_deferred) >= DISCARD_PIECES)
 		return;

@@ -580,7 +580,8 @@ bool checkpoint_met_bad_place(const struct cache *c)
 
 /*
  * The place of an SSD that stays where a chunk could not be written.  Free segments are taken in an order that makes the next
- * checkpoint come to it again: where it fails a second time it is not used any more until the next start.
+ * checkpoint come to it again: where it fails a second time it is not used any more until the next start.  One that a checkpoint
+ * may still map to data goes to the end of that order, where writes would come to it first: at once.
  */
 static void checkpoint_pass_over(struct writer *w)
 {
@@ -591,7 +592,7 @@ static void checkpoint_pass_over(struct writer *w)
 	struct cache_device *d;
 
 	c->chunk_failed = bad;
-	if (bad == LARDER_NO_SEGMENT || !again)
+	if (bad == LARDER_NO_SEGMENT || (!again && !segment_may_be_mapped(c, bad)))
 		return;
 	d = segment_device(c, bad);
 	if (!device_written(d) || READ_ONCE(d->nr_lost) >= BAD_PLACES(d))

@@ -325,6 +325,28 @@ void copies_close(struct cache *c, u8 stream)
 	mutex_unlock(&c->copies_lock);
 }
 
+static void stream_leave(struct cache *c, u8 number, bool (*is)(struct cache *c, u32 segment, const void *arg), const void *arg)
+{
+	struct stream *s = &c->log.stream[number];
+	u32 i;
+
+	copies_close(c, number);
+	mutex_lock(&c->copies_lock);
+	spin_lock_irq(&c->log.lock);
+	if (!c->open_copies[number])
+		/* also those behind one that is elsewhere: nothing may ever be copied, and so come to them */
+		for (i = 0; i < s->opened.size && s->opened.usable && stream_uses(c, s, is, arg); i++)
+			log_next_segment(c, s, false);
+	spin_unlock_irq(&c->log.lock);
+	mutex_unlock(&c->copies_lock);
+}
+
+void copies_leave(struct cache *c, bool (*is)(struct cache *c, u32 segment, const void *arg), const void *arg)
+{
+	stream_leave(c, LARDER_STREAM_FILL, is, arg);
+	stream_leave(c, LARDER_STREAM_KEEP, is, arg);
+}
+
 /* The cache has failed: what is gathered is given up. */
 void copies_abort(struct cache *c)
 {

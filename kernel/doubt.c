@@ -356,6 +356,20 @@ static bool doubt_find_dead(struct cache *c)
 	return again && READ_ONCE(c->state) == CACHE_RUNNING;
 }
 
+/* Nothing is lost: the attempt waits for memory, rather than those that wait for it get an error.  NULL: it is vain. */
+static struct scrub_pass *doubt_pass(struct cache *c)
+{
+	struct scrub_pass *p;
+
+	for (;;) {
+		p = scrub_pass_create(c, SCRUB_DOUBT);
+		if (p || READ_ONCE(c->state) != CACHE_RUNNING || READ_ONCE(c->stopping))
+			return p;
+		cache_count(c, waits_memory, 1);
+		msleep(NO_MEMORY_MS);
+	}
+}
+
 /* doubt.lock held, doubt.by is set: steps 1 to 4. */
 static int doubt_settle(struct cache *c)
 {
@@ -368,7 +382,7 @@ static int doubt_settle(struct cache *c)
 	err = doubt_gather(c) ?: cache_flush_ssds(c);
 	if (err)
 		return err;
-	p = scrub_pass_create(c, SCRUB_DOUBT);
+	p = doubt_pass(c);
 	if (!p)
 		return -ENOMEM;
 	err = doubt_look(c, p, &n);

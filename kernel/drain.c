@@ -122,27 +122,10 @@ static bool drain_ended(struct cache *c, const struct cache_device *d)
 	return shape_ended(c) || !READ_ONCE(d->draining);
 }
 
-/* segment_on(), for log_uses() */
+/* segment_on(), for streams */
 static bool on_device(struct cache *c, u32 segment, const void *device)
 {
 	return segment_on(c, segment, device);
-}
-
-/* The open segments of the other streams on it are sealed; those that they have opened are passed over. */
-static void leave_copies(struct cache *c, const struct cache_device *d, u8 number)
-{
-	struct stream *s = &c->log.stream[number];
-	u32 i;
-
-	copies_close(c, number);
-	mutex_lock(&c->copies_lock);
-	spin_lock_irq(&c->log.lock);
-	if (!c->open_copies[number])
-		/* also those behind one that is elsewhere: nothing may ever be copied, and so come to them */
-		for (i = 0; i < s->opened.size && s->opened.usable && stream_uses(c, s, on_device, d); i++)
-			log_next_segment(c, s, false);
-	spin_unlock_irq(&c->log.lock);
-	mutex_unlock(&c->copies_lock);
 }
 
 static u32 segments_in_use(struct cache *c, const struct cache_device *d)
@@ -197,8 +180,7 @@ static int drain_run(struct cache *c, struct cache_device *d)
 				return err;
 			}
 		}
-		leave_copies(c, d, LARDER_STREAM_FILL);
-		leave_copies(c, d, LARDER_STREAM_KEEP);
+		copies_leave(c, on_device, d);
 		/* judge_evacuate(): all records of what was sealed in the pass before are in the index */
 		log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
 		copies_wait(c, MAX_SCHEDULE_TIMEOUT);

@@ -347,35 +347,6 @@ static __always_inline int read_hit_whole(struct volume *v, struct bio *bio, str
 	return likely(io->state != LARDER_ST_NONE) ? read_hit(v, bio, io, false) : -EAGAIN;
 }
 
-/*
- * Worker.  Where the cache sector is in another copy of its segment than those that were tried, the last of them that on d: round
- * the ring, those that are known to be bad last.  NULL: there is none that can be read, or they may be older.  *tried: of devices,
- * bit by bit; 0 at first.
- */
-static struct cache_device *next_copy(struct cache *c, u64 cache, const struct cache_device *d, u32 *tried, sector_t *where)
-{
-	u32 copy[SEGMENT_COPIES], n = segment_ring(c, cache_segment(c, cache), copy), at = 0, i;
-	struct cache_device *other;
-	int bad;
-
-	*tried |= 1u << (d - c->dev);
-	if (!segment_try_mirror(c, cache_segment(c, cache), d, true))
-		return NULL;
-	while (at + 1 < n && segment_device(c, copy[at]) != d)
-		at++;
-	for (bad = 0; bad < 2; bad++) {
-		for (i = 1; i < n; i++) {
-			u32 next = copy[(at + i) % n];
-
-			other = copy_sector_device(c, copy_sector(c, cache, next), where);
-			if (!(*tried & 1u << (other - c->dev)) && !READ_ONCE(other->failed) &&
-			    prefers_mirror(&c->segments[next]) == bad)
-				return other;
-		}
-	}
-	return NULL;
-}
-
 /* Sleeps.  Fills the bio with what lies at this sector of an SSD of 4 KiB blocks; buf: one of them. */
 static int bounce_from(struct cache_device *d, sector_t where, struct bio *bio, void *buf)
 {
@@ -406,10 +377,7 @@ static int bounce_from(struct cache_device *d, sector_t where, struct bio *bio, 
 	return err;
 }
 
-/*
- * Sleeps.  Reads an extent of dirty data, which need not lie on whole blocks of a 4Kn SSD, into the bio, which is as long as it;
- * any vectors.
- */
+/* Sleeps.  Reads an extent, which need not lie on whole blocks of a 4Kn SSD, into the bio, which is as long as it; any vectors. */
 static int bounce_into(struct volume *v, struct bio *bio, const struct larder_map *m)
 {
 	struct cache *c = v->cache;
@@ -420,7 +388,7 @@ static int bounce_into(struct volume *v, struct bio *bio, const struct larder_ma
 	int err;
 
 	if (reads_verified(v))
-		return verify_read(v, bio, m->cache, m->len);
+		return verify_read(v, bio, m);
 	buf = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
 	if (!buf)
 		return -ENOMEM;
@@ -430,7 +398,7 @@ static int bounce_into(struct volume *v, struct bio *bio, const struct larder_ma
 		if (!err)
 			break;
 		cache_error(c, errors_read);
-		d = next_copy(c, m->cache, d, &tried, &where);
+		d = segment_next_copy(c, m->cache, d, &tried, &where);
 	} while (d);
 	kfree(buf);
 	return err;
@@ -450,9 +418,14 @@ static int read_bounce(struct volume *v, struct bio *bio, struct larder_io *io, 
 {
 	int err = bounce_into(v, bio, m);
 
-	if (err == -EIO)
+	if (err == -EIO && m->state != LARDER_ST_CLEAN)
 		read_lost(v, io->sector, m->len);
 	segment_unpin(v->cache, cache_segment(v->cache, m->cache));
+	if (err && m->state == LARDER_ST_CLEAN) {
+		if (err == -EIO)
+			read_drop_clean(v, io->sector, m->len);
+		return read_backing_mixed(v, bio, io);
+	}
 	io->kind = IO_NONE;
 	volume_count(v, read_hits, 1);
 	volume_count(v, read_hit_sectors, m->len);
@@ -745,7 +718,7 @@ static int read_part_cached(struct volume *v, struct bio *bio, u32 offset, const
 		if (!err)
 			return 0;
 		cache_error(c, errors_read);
-		d = next_copy(c, m->cache, d, &tried, &where);
+		d = segment_next_copy(c, m->cache, d, &tried, &where);
 	} while (d);
 	return err;
 }

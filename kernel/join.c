@@ -508,6 +508,9 @@ static int join_copy(struct cache *c, struct cache_device *d, void *buf)
 			return err;
 		if (join_ended(c, d))
 			return -ECANCELED;
+		/* perhaps nobody reads, and so comes to what lost_is_clean() waits for */
+		copies_leave(c, stream_lost, NULL);
+		segments_open_kick(c);
 		reclaim_single(c);
 		reclaim_kick(c);
 		msleep(TRY_AGAIN_MS);

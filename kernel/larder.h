@@ -64,6 +64,8 @@
 
 #define DM_MSG_PREFIX "larder"
 
+#define NO_MEMORY_MS	10u	/* pause before memory that nothing but an error could do without is asked for again */
+
 struct cache;
 struct volume;
 struct record;
@@ -1368,6 +1370,11 @@ void segment_free_lost(struct cache *c, u32 segment);
  * on, and (mend) the first one is mended, unless it was known already.
  */
 bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d, bool mend);
+/*
+ * Any context.  Where the cache sector is in another copy of its segment than those that were tried, the last of them that on d.
+ * NULL: there is none that can be read, or they may be older.  *tried: of devices, bit by bit; 0 at first.
+ */
+struct cache_device *segment_next_copy(struct cache *c, u64 cache, const struct cache_device *d, u32 *tried, sector_t *where);
 #define UNMIRROR_BATCH	8192u				/* segments looked at by each call */
 void segments_unmirror(struct cache *c);		/* sleeps not; second copies that nothing needs any more become free */
 /* Of dirty sectors */
@@ -1463,6 +1470,7 @@ bool log_uses(struct cache *c, bool (*is)(struct cache *c, u32 segment, const vo
 /* log->lock held: the same of any stream */
 bool stream_uses(struct cache *c, const struct stream *s, bool (*is)(struct cache *c, u32 segment, const void *arg),
 		 const void *arg);
+bool stream_lost(struct cache *c, u32 segment, const void *ignored);	/* segment_lost(), for these */
 /* nothing that the write stream has opened is left, and the segment that it is in, if that is, has no room to open another one */
 bool log_at_its_end(struct cache *c);
 /* Any context but holding no lock.  For so long no record of a user's has found space, and there is none now */
@@ -1535,7 +1543,7 @@ u32 slots_good(struct cache *c, u64 cache, u32 len);	/* any context: sectors in 
 int slot_sums(struct cache *c, u64 cache, u32 n, u32 *sums);
 /* Any context.  0: it matches, or is dirty and its sum not known; -EBADMSG; -ENODATA: clean, and not known.  Counts. */
 int slot_judge(struct cache *c, u64 cache, u32 known, u32 found, bool clean);
-/* Sleeps.  The whole slot.  -EBADMSG: no copy matches; -EIO: none can be read */
+/* Sleeps.  The whole slot.  No sum known (0): of copies that are up to date.  -EBADMSG: none matches; -EIO: none can be read */
 int slot_from_copies(struct cache *c, u64 cache, u32 known, void *slot);
 /* Cached data in a buffer: cache sectors [cache, cache + len), which lie in one segment, from sector 'offset' of the pages on. */
 struct cached_data {
@@ -1548,6 +1556,8 @@ struct cached_data {
 };
 /* Adds sectors of a buffer, from 'offset' on, to a bio that has room for them. */
 void data_bio_add(struct bio *bio, struct page **pages, u32 offset, u32 sectors);
+/* Any context.  Does its SSD take such a read?  dm-crypt with sectors of 4096 bytes wants each of them in one vector. */
+bool data_reads_whole(struct cache *c, const struct cached_data *x);
 /* A read of all whole slots of it, to be submitted; NULL: it has none. */
 struct bio *data_read_bio(struct cache *c, const struct cached_data *x);
 /*
@@ -1562,8 +1572,8 @@ int data_read_slots(struct cache *c, struct cached_data *x);
 
 /* ------------------------------------------------------------------ verify.c: verify=reads */
 void verify_hit(struct volume *v, struct larder_io *io);	/* any context: what a hit has read; takes the bio and its pin */
-/* Sleeps.  Fills the bio with dirty data of one segment that is pinned.  -EIO: no SSD gives it, or what was written */
-int verify_read(struct volume *v, struct bio *bio, u64 cache, u32 len);
+/* Sleeps.  Fills the bio with an extent whose segment is pinned.  -EIO: no SSD gives it, or what was written */
+int verify_read(struct volume *v, struct bio *bio, const struct larder_map *m);
 
 /* ------------------------------------------------------------------ copies.c: the fill and keep streams */
 struct copy;
@@ -1590,6 +1600,8 @@ struct copy {				/* a clean copy on its way into the cache */
 /* process context, sleeps on copies_lock; -EAGAIN: no segment; the copy stays the caller's */
 int copies_add(struct cache *c, u8 stream, struct copy *copy);
 void copies_close(struct cache *c, u8 stream);		/* sleeps: what is open goes out now */
+/* Sleeps.  Their open segments for which this is true are sealed; those that they have opened are passed over. */
+void copies_leave(struct cache *c, bool (*is)(struct cache *c, u32 segment, const void *arg), const void *arg);
 /* Does copies_add() find no room because writes in flight have all that is not in reserve?  Any context; a snapshot. */
 bool copies_starve(const struct cache *c);
 void copies_wait(struct cache *c, long timeout);	/* jiffies; sleeps: until what had been gathered is in the index */

@@ -29,6 +29,7 @@ struct reclaim {
 	u32 segments[RECLAIM_BATCH];
 	u32 nr_segments;
 	bool only_space;			/* is wanted: not memory, nor that something is dropped */
+	bool asked;				/* by a message: nobody waits for it who a suspend waits for */
 	bool must;				/* writes wait, and what is kept is all there is: it is as the rest */
 	bool stays;				/* something of it: the keep stream had no room, or writes go on beside it */
 	u32 waits;				/* left, of BUSY_WAITS, for the segment at hand */
@@ -768,8 +769,14 @@ static u32 segments_sealed(const struct cache *c)
 	return n;
 }
 
+/* A suspend waits for messages.  What volumes wait for as they are suspended goes on, up to the stop. */
+static bool reclaim_ends(const struct reclaim *rc)
+{
+	return READ_ONCE(rc->cache->stopping) || (rc->asked && READ_ONCE(rc->cache->suspending));
+}
+
 /* Empties up to n segments; returns how many, 1 also if it is not through with those that stay; a negative error: none could be. */
-static int reclaim_segments(struct cache *c, u32 n, bool only_space)
+static int reclaim_segments(struct cache *c, u32 n, bool only_space, bool asked)
 {
 	u32 dirty[DIRTY_BATCH], nr_dirty, segment, done = 0;
 	struct reclaim rc;
@@ -778,10 +785,11 @@ static int reclaim_segments(struct cache *c, u32 n, bool only_space)
 	u32 looked = 0;
 
 	rc.only_space = only_space;
+	rc.asked = asked;
 	rc.tries = 2 * n + 8;
 	mutex_lock(&c->reclaim_lock);
 	rc.began = jiffies;
-	while (!err && done < n && rc.tries-- && !READ_ONCE(c->stopping)) {
+	while (!err && done < n && rc.tries-- && !reclaim_ends(&rc)) {
 		segment = reclaim_choose(&rc, &t, dirty, &nr_dirty);
 		if (segment != LARDER_NO_SEGMENT) {
 			done += reclaim_one(&rc, segment, t);
@@ -934,7 +942,7 @@ void reclaim_work(struct work_struct *work)
 	if (READ_ONCE(c->memory_pressure) > 1)
 		need = max(need, RECLAIM_BATCH);
 	if (need)
-		got = reclaim_segments(c, need, READ_ONCE(c->memory_pressure) < 2);
+		got = reclaim_segments(c, need, READ_ONCE(c->memory_pressure) < 2, false);
 	segments_release(c);
 	/* emptied, but a replay may need their records: a checkpoint moves its start */
 	if (segments_short(c) && room)
@@ -947,7 +955,7 @@ void reclaim_work(struct work_struct *work)
 
 int reclaim_now(struct cache *c, u32 n)
 {
-	int got = reclaim_segments(c, n, false);
+	int got = reclaim_segments(c, n, false, true);
 
 	segments_release(c);
 	return got < 0 ? got : 0;

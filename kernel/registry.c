@@ -491,6 +491,7 @@ struct cache *cache_create(const struct larder_cache_sb *sb, const struct larder
 	c->state = CACHE_LOADED;
 	c->captured_segment = c->chunk_failed = LARDER_NO_SEGMENT;
 	c->stopping = true;		/* until cache_run(): a start is alone with its log, segments and index */
+	c->suspending = true;		/* until cache_resume(): a volume that is bound may do what a start still changes */
 	cache_init_locks(c);
 	cache_init_works(c);
 	cache_settings_default(&c->set);

@@ -264,6 +264,31 @@ bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device 
 	return true;
 }
 
+/* Round the ring, those that are known to be bad last. */
+struct cache_device *segment_next_copy(struct cache *c, u64 cache, const struct cache_device *d, u32 *tried, sector_t *where)
+{
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, cache_segment(c, cache), copy), at = 0, i;
+	struct cache_device *other;
+	int bad;
+
+	*tried |= 1u << (d - c->dev);
+	if (!segment_try_mirror(c, cache_segment(c, cache), d, true))
+		return NULL;
+	while (at + 1 < n && segment_device(c, copy[at]) != d)
+		at++;
+	for (bad = 0; bad < 2; bad++) {
+		for (i = 1; i < n; i++) {
+			u32 next = copy[(at + i) % n];
+
+			other = copy_sector_device(c, copy_sector(c, cache, next), where);
+			if (!(*tried & 1u << (other - c->dev)) && !READ_ONCE(other->failed) &&
+			    prefers_mirror(&c->segments[next]) == bad)
+				return other;
+		}
+	}
+	return NULL;
+}
+
 static struct cache_device *joining_device(struct cache *c)
 {
 	u32 i;
@@ -1156,23 +1181,30 @@ static blk_status_t discard_send(struct discard *d, u32 segment)
 	return d->status;
 }
 
+/* One that did not come back: whoever gave it up has reset the SSD, or its path is gone. */
+static bool discard_hung(const struct discard *d)
+{
+	return d->status == BLK_STS_TIMEOUT || d->status == BLK_STS_TRANSPORT;
+}
+
 /*
- * It has failed, maybe in a reset that nothing else met: as of any write (super.c:device_write()), if it is taken now.  One that
- * refuses again, and is flushed, does not take discards.
+ * It has failed, maybe in a reset that nothing else met: as of any write (super.c:device_write()), if it is taken now, or if it
+ * hung.  One that refuses again, and is flushed, does not take discards.  No SSD leaves its set for it, as for a write: it lacks
+ * nothing by it, and what a reset has dropped the end of the doubt finds out.
  */
 static void discard_failed(struct discard *d, u32 segment)
 {
 	struct discard again = { .cache = d->cache, .device = d->device };
-	bool reset = false;
+	bool taken = false, reset = d->suspected && discard_hung(d);
 
-	if (d->suspected && !READ_ONCE(d->device->failed))
-		reset = !discard_send(&again, segment);
-	if (!reset && !xchg(&d->device->refuses_discards, true))
+	if (d->suspected && !reset && !READ_ONCE(d->device->failed)) {
+		taken = !discard_send(&again, segment);
+		reset = taken || discard_hung(&again);
+	}
+	if (!taken && !xchg(&d->device->refuses_discards, true))
 		DMWARN("%pg: a discard failed: none is sent to it any more until the next start", d->device->bdev);
 	if (d->suspected && !reset && !READ_ONCE(d->device->failed))
 		flusher_sync(&d->device->flusher, true);
-	if (reset)
-		set_metadata_failed(d->cache, d->device);	/* one that can be spared leaves */
 	if (again.suspected)
 		doubt_suspect_end(d->cache, d->device, false);
 	if (d->suspected)

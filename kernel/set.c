@@ -656,14 +656,14 @@ u32 set_nr_lost(const struct cache *c)
 	return lost;
 }
 
-static bool is_lost(struct cache *c, u32 segment, const void *ignored)
+bool stream_lost(struct cache *c, u32 segment, const void *ignored)
 {
 	return segment_lost(c, segment);
 }
 
 bool set_leaves_lost(struct cache *c)
 {
-	return log_uses(c, is_lost, NULL);
+	return log_uses(c, stream_lost, NULL);
 }
 
 /* Might a start need it: records behind the place where the newest checkpoint's replay begins; chunks of any? */

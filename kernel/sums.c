@@ -296,6 +296,15 @@ void data_bio_add(struct bio *bio, struct page **pages, u32 offset, u32 sectors)
 	}
 }
 
+bool data_reads_whole(struct cache *c, const struct cached_data *x)
+{
+	u32 head = data_head(x);
+	sector_t where;
+
+	return !data_body(x) || !(((x->offset + head) << SECTOR_SHIFT) &
+				  bdev_dma_alignment(cache_sector_device(c, x->cache + head, &where)->bdev));
+}
+
 struct bio *data_read_bio(struct cache *c, const struct cached_data *x)
 {
 	u32 head = data_head(x), body = data_body(x);
@@ -347,10 +356,23 @@ int slot_judge(struct cache *c, u64 cache, u32 known, u32 found, bool clean)
 	return 0;
 }
 
-/*
- * From one copy after the other, until one matches; known 0: until one can be read.  Where that is a further one, those are
- * read from now on.  -EBADMSG: what can be read does not match; -EIO: none can be read.
- */
+/* Nothing tells a copy that is bad, or older, but what is known of its segment. */
+static int slot_unchecked(struct cache *c, u64 cache, void *slot)
+{
+	struct cache_device *d;
+	sector_t where;
+	u32 tried = 0;
+
+	d = cache_sector_device(c, cache, &where);
+	do {
+		if (!READ_ONCE(d->failed) && !super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
+			return slot_judge(c, cache, 0, 0, false);
+		d = segment_next_copy(c, cache, d, &tried, &where);
+	} while (d);
+	return -EIO;
+}
+
+/* From one copy after the other, until one matches.  Where that is a further one, those are read from now on. */
 int slot_from_copies(struct cache *c, u64 cache, u32 known, void *slot)
 {
 	u32 segment = cache_segment(c, cache), copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), i;
@@ -358,16 +380,18 @@ int slot_from_copies(struct cache *c, u64 cache, u32 known, void *slot)
 	sector_t where;
 	int err = -EIO;
 
+	if (!known)
+		return slot_unchecked(c, cache, slot);
 	for (i = 0; i < n; i++) {
 		d = copy_sector_device(c, copy_sector(c, cache, copy[i]), &where);
 		if (READ_ONCE(d->failed) || super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
 			continue;
-		err = known ? -EBADMSG : 0;
-		if (known && larder_crc(slot, LARDER_SLOT_SIZE) != known)
+		err = -EBADMSG;
+		if (larder_crc(slot, LARDER_SLOT_SIZE) != known)
 			continue;
 		if (i)
 			segment_try_mirror(c, segment, segment_device(c, segment), true);
-		return slot_judge(c, cache, known, larder_crc(slot, LARDER_SLOT_SIZE), false);
+		return slot_judge(c, cache, known, known, false);
 	}
 	return err;
 }

@@ -17,7 +17,6 @@
 #include "larder.h"
 
 #define SUMS_AT_ONCE	32u
-#define NO_MEMORY_MS	10u
 
 /* A range of sectors of the cache, in one segment, and where it goes to: the sectors of the bio from iter on. */
 struct verified {
@@ -143,9 +142,12 @@ static int verify(struct volume *v, const struct verified *x)
 	return err;
 }
 
-int verify_read(struct volume *v, struct bio *bio, u64 cache, u32 len)
+int verify_read(struct volume *v, struct bio *bio, const struct larder_map *m)
 {
-	struct verified x = { .bio = bio, .iter = bio->bi_iter, .cache = cache, .len = len };
+	struct verified x = {
+		.bio = bio, .iter = bio->bi_iter, .cache = m->cache, .len = m->len,
+		.clean = m->state == LARDER_ST_CLEAN,
+	};
 
 	return verify(v, &x) ? -EIO : 0;
 }

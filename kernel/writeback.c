@@ -37,6 +37,7 @@ struct group {
 	struct flusher *flusher;	/* of the backing */
 	bool sent;			/* to it */
 	bool unread;			/* some of it was not read: one copy does not give it, or none is left */
+	bool by_slot;			/* its SSD takes no other reads into these pages */
 	atomic_t *pending;
 	struct completion *done;
 	int error;
@@ -265,8 +266,11 @@ static void group_read(struct volume *v, struct group *g)
 			g->unread = true;
 		if (err)
 			continue;
+		if (unlikely(!data_reads_whole(v->cache, &x))) {
+			g->by_slot = true;
+			continue;
+		}
 		bio = data_read_bio(v->cache, &x);
-
 		if (!bio)
 			continue;
 		bio->bi_private = g;
@@ -305,14 +309,15 @@ static void group_check(struct volume *v, struct group *g)
 }
 
 /*
- * One of its reads has failed: all of it is read slot by slot, from whichever copy gives it.  What no copy gives is left out.  Many
- * in a row are no bad places, but an SSD that reads nothing: those behind wait for the next batch.
+ * One of its reads has failed, or was not possible: all of it is read slot by slot, from whichever copy gives it.  What no copy
+ * gives is left out.  Many in a row are no bad places, but an SSD that reads nothing: those behind wait for the next batch.
  */
-static void group_reread(struct volume *v, struct group *g)
+static void group_read_slots(struct volume *v, struct group *g)
 {
 	u32 i;
 
-	cache_error(v->cache, errors_read);
+	if (READ_ONCE(g->unread))
+		cache_error(v->cache, errors_read);
 	for (i = 0; i < g->nr_pieces && !g->error; i++) {
 		struct cached_data x = piece_data(g, &g->first[i]);
 		int err;
@@ -342,10 +347,10 @@ static void window_check(struct volume *v, struct group *groups, u32 nr)
 
 		if (!g->nr_pages || g->error)
 			continue;
-		if (!READ_ONCE(g->unread))
+		if (!READ_ONCE(g->unread) && !g->by_slot)
 			group_check(v, g);
 		else if (v->unreadable_row < UNREADABLE_IN_A_ROW)
-			group_reread(v, g);
+			group_read_slots(v, g);
 		else
 			g->error = -EIO;
 	}
