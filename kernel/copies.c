@@ -328,8 +328,14 @@ void copies_close(struct cache *c, u8 stream)
 static void stream_leave(struct cache *c, u8 number, bool (*is)(struct cache *c, u32 segment, const void *arg), const void *arg)
 {
 	struct stream *s = &c->log.stream[number];
+	bool uses;
 	u32 i;
 
+	spin_lock_irq(&c->log.lock);
+	uses = stream_uses(c, s, is, arg);
+	spin_unlock_irq(&c->log.lock);
+	if (!uses)
+		return;
 	copies_close(c, number);
 	mutex_lock(&c->copies_lock);
 	spin_lock_irq(&c->log.lock);

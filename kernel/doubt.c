@@ -79,7 +79,10 @@ static void doubt_on(struct cache *c, struct flusher *f)
 static void doubt_off(struct cache *c)
 {
 	struct flush_doubt *d = &c->doubt;
+	u32 i;
 
+	for (i = 0; i < c->nr_devices; i++)
+		WRITE_ONCE(c->dev[i].in_doubt, false);
 	d->begun = doubt_next(c);
 	d->settled = d->ended = d->begun;
 	WRITE_ONCE(d->on, false);
@@ -92,14 +95,15 @@ static void doubt_kick(struct cache *c)
 	segments_open_kick(c);
 }
 
-static void doubt_begin_for(struct cache *c, struct flusher *f, bool resent)
+static void doubt_begin_for(struct cache *c, struct cache_device *device, bool resent)
 {
 	struct flush_doubt *d = &c->doubt;
 	unsigned long flags;
 	bool new;
 
 	spin_lock_irqsave(&c->log.lock, flags);
-	doubt_on(c, f);
+	doubt_on(c, &device->flusher);
+	WRITE_ONCE(device->in_doubt, true);
 	if (resent)
 		WRITE_ONCE(d->resent, d->resent + 1);
 	new = !d->certain;
@@ -113,14 +117,14 @@ static void doubt_begin_for(struct cache *c, struct flusher *f, bool resent)
 		queue_delayed_work(c->bg_wq, &d->work, HZ);
 }
 
-void doubt_begin(struct cache *c, struct flusher *f)
+void doubt_begin(struct cache *c, struct cache_device *d)
 {
-	doubt_begin_for(c, f, false);
+	doubt_begin_for(c, d, false);
 }
 
-void doubt_begin_resent(struct cache *c, struct flusher *f)
+void doubt_begin_resent(struct cache *c, struct cache_device *d)
 {
-	doubt_begin_for(c, f, true);
+	doubt_begin_for(c, d, true);
 }
 
 bool doubt_may_be_reset(const struct cache *c, const struct cache_device *d, blk_status_t status)
@@ -131,7 +135,7 @@ bool doubt_may_be_reset(const struct cache *c, const struct cache_device *d, blk
 void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t status)
 {
 	if (doubt_may_be_reset(c, d, status))
-		doubt_begin(c, &d->flusher);
+		doubt_begin(c, d);
 }
 
 void doubt_suspect(struct cache *c, struct cache_device *d)
@@ -149,7 +153,7 @@ void doubt_suspect_end(struct cache *c, struct cache_device *d, bool reset)
 	bool over;
 
 	if (reset)
-		doubt_begin(c, &d->flusher);
+		doubt_begin(c, d);
 	spin_lock_irq(&c->log.lock);
 	WRITE_ONCE(c->doubt.suspects, c->doubt.suspects - 1);
 	over = !c->doubt.suspects && !c->doubt.certain;
@@ -356,14 +360,18 @@ static bool doubt_find_dead(struct cache *c)
 	return again && READ_ONCE(c->state) == CACHE_RUNNING;
 }
 
-/* Nothing is lost: the attempt waits for memory, rather than those that wait for it get an error.  NULL: it is vain. */
+/*
+ * Nothing is lost: the attempt waits for memory, rather than those that wait for it get an error.  NULL: it is vain, or would hold
+ * up a suspend with which all of them have gone.
+ */
 static struct scrub_pass *doubt_pass(struct cache *c)
 {
 	struct scrub_pass *p;
 
 	for (;;) {
 		p = scrub_pass_create(c, SCRUB_DOUBT);
-		if (p || READ_ONCE(c->state) != CACHE_RUNNING || READ_ONCE(c->stopping))
+		if (p || READ_ONCE(c->state) != CACHE_RUNNING || READ_ONCE(c->stopping) ||
+		    (READ_ONCE(c->suspending) && !READ_ONCE(c->live_volumes)))
 			return p;
 		cache_count(c, waits_memory, 1);
 		msleep(NO_MEMORY_MS);

@@ -418,11 +418,11 @@ static int read_bounce(struct volume *v, struct bio *bio, struct larder_io *io, 
 {
 	int err = bounce_into(v, bio, m);
 
-	if (err == -EIO && m->state != LARDER_ST_CLEAN)
+	if (err && err != -ENOMEM && m->state != LARDER_ST_CLEAN)
 		read_lost(v, io->sector, m->len);
 	segment_unpin(v->cache, cache_segment(v->cache, m->cache));
 	if (err && m->state == LARDER_ST_CLEAN) {
-		if (err == -EIO)
+		if (err != -ENOMEM)
 			read_drop_clean(v, io->sector, m->len);
 		return read_backing_mixed(v, bio, io);
 	}

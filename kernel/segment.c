@@ -1147,6 +1147,7 @@ struct discard {
 	struct completion done;
 	blk_status_t status;
 	bool suspected;
+	unsigned long sent, ended;	/* jiffies */
 };
 
 /* Interrupt context. */
@@ -1155,6 +1156,7 @@ static void discard_end(struct bio *bio)
 	struct discard *d = bio->bi_private;
 
 	d->status = bio->bi_status;
+	d->ended = jiffies;
 	d->suspected = d->status && doubt_may_be_reset(d->cache, d->device, d->status);
 	if (d->suspected)
 		doubt_suspect(d->cache, d->device);
@@ -1175,16 +1177,20 @@ static blk_status_t discard_send(struct discard *d, u32 segment)
 	bio->bi_private = d;
 	bio->bi_end_io = discard_end;
 	init_completion(&d->done);
+	d->sent = jiffies;
 	submit_bio(bio);
 	wait_for_completion_io(&d->done);
 	bio_put(bio);
 	return d->status;
 }
 
+#define DISCARD_PATIENCE	(2 * HZ)	/* a time-out, whatever it is called */
+
 /* One that did not come back: whoever gave it up has reset the SSD, or its path is gone. */
 static bool discard_hung(const struct discard *d)
 {
-	return d->status == BLK_STS_TIMEOUT || d->status == BLK_STS_TRANSPORT;
+	return d->status && (d->status == BLK_STS_TIMEOUT || d->status == BLK_STS_TRANSPORT ||
+			     time_after(d->ended, d->sent + DISCARD_PATIENCE));
 }
 
 /*

@@ -366,7 +366,7 @@ static int slot_unchecked(struct cache *c, u64 cache, void *slot)
 	d = cache_sector_device(c, cache, &where);
 	do {
 		if (!READ_ONCE(d->failed) && !super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
-			return slot_judge(c, cache, 0, 0, false);
+			return slot_judge(c, cache, 0, larder_crc(slot, LARDER_SLOT_SIZE), false);
 		d = segment_next_copy(c, cache, d, &tried, &where);
 	} while (d);
 	return -EIO;
@@ -502,9 +502,12 @@ int data_read_edges(struct cache *c, struct cached_data *x)
 
 int data_read(struct cache *c, struct cached_data *x)
 {
-	struct bio *bio = data_read_bio(c, x);
+	struct bio *bio;
 	int err = 0;
 
+	if (unlikely(!data_reads_whole(c, x)))
+		return data_read_slots(c, x);
+	bio = data_read_bio(c, x);
 	if (bio) {
 		err = submit_bio_wait(bio) ? -EIO : 0;
 		bio_put(bio);
@@ -522,7 +525,9 @@ int data_read_slots(struct cache *c, struct cached_data *x)
 	for (at = 0; at < x->len && !err; at += n) {
 		cache = (x->cache + at) & ~(u64)(LARDER_SLOT_SECTORS - 1);
 		n = min_t(u64, x->len - at, cache + LARDER_SLOT_SECTORS - (x->cache + at));
-		err = data_sums(c, x, cache, 1, &known) ?: slot_from_copies(c, cache, known, slot);
+		err = data_sums(c, x, cache, 1, &known);
+		if (!err)
+			err = x->clean && !known ? -ENODATA : slot_from_copies(c, cache, known, slot);
 		if (!err)
 			data_store(x, at, n, cache, slot);
 		else

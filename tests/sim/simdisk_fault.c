@@ -40,6 +40,7 @@ static const struct outcome {
 	{ "target", BLK_STS_TARGET }, { "protection", BLK_STS_PROTECTION }, { "notsupp", BLK_STS_NOTSUPP },
 	{ "again", BLK_STS_AGAIN },
 	{ "lost", BLK_STS_OK, EFFECT_LOST }, { "corrupt", BLK_STS_OK, EFFECT_CORRUPT }, { "reset", BLK_STS_IOERR, EFFECT_RESET },
+	{ "hung", BLK_STS_TIMEOUT, EFFECT_RESET },
 	{ "ok", BLK_STS_OK },
 };
 

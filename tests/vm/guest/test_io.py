@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from lib import dm, simdisk
 from lib.block import SECTOR, BlockDevice
-from lib.larder import Stack, Volume, backing_alone, segment_layout, wait_for
+from lib.larder import DATA_SECTOR, Stack, Volume, backing_alone, segment_layout, wait_for
 
 MODES = ("writeback", "writethrough", "writearound")
 
@@ -299,6 +299,25 @@ def test_scattered_reads(make_disk, ssd):
     stack.stop()
     if crypt:
         crypt.remove()
+
+
+def test_writeback_of_neighbours_from_large_blocks(make_disk):
+    """What is read goes to the disk together, beside one another in memory: dm-crypt takes no such read of a part of them."""
+    disk = make_disk("ssd0", model="null", mb=48, wce=1, fua=1, lbs=4096)
+    crypt = dm.DmDevice.create(
+        "crypt", f"0 {disk.sectors} crypt aes-xts-plain64 {'07' * 64} 0 {disk} 0 2 sector_size:4096 iv_large_sectors"
+    )
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    stack = Stack(crypt, hdd, format_volume=("--cache", "c"), writeback="off", sequential_cutoff=0)
+    data = random.Random(1).randbytes(67 * SECTOR)
+    stack.volume.write(1000, data[: 3 * SECTOR])
+    stack.volume.write(1003, data[3 * SECTOR :])
+    stack.volume.set(writeback="on")
+    stack.volume.drain()
+    assert stack.hdd.read(DATA_SECTOR + 1000, 67) == data
+    assert stack.cache.status()["errors_read"] == 0
+    stack.stop()
+    crypt.remove()
 
 
 def test_oracle_notices(make_disk, make_oracle):

@@ -455,14 +455,15 @@ def test_ssd_that_drops_is_not_written_back(make_disk, kernel_log):
     stack.stop()
 
 
-WRITES = ["superblock", "clean copies", "summary", "chunk", "append", "append of what was answered", "discard"]
+WRITES = ["superblock", "clean copies", "summary", "chunk", "append", "append of what was answered", "discard", "discard that hangs"]
 
 
 @pytest.mark.parametrize("what", WRITES)
 def test_ssd_is_reset_in_another_write(make_disk, trace, kernel_log, what):
     """What it had not secured is gone as by a flush that fails, and nothing else tells: a user's flush does, once."""
     kernel_log.expect(f"{SSD_NOISE}|cannot write|clean copies could not be written")
-    stack = make_written(make_disk, ssd_discard="zero", cache_discard="on" if what == "discard" else "off")
+    discards = what in ("discard", "discard that hangs")
+    stack = make_written(make_disk, ssd_discard="zero", cache_discard="on" if discards else "off")
     copies = segment_of_copies(stack, trace)
     if what == "summary":
         leave_a_summary(stack)
@@ -472,8 +473,9 @@ def test_ssd_is_reset_in_another_write(make_disk, trace, kernel_log, what):
         ssd_flush_drops(stack)
         with pytest.raises(command.CommandError, match="EIO"):
             stack.cache.message("stack", "-")
-    elif what == "discard":  # of segments that are opened: a flush goes before, then they come one by one, beside what is written
-        stack.ssd.fail(op="discard", status="reset", skip=2, count=1)
+    elif discards:  # of segments that are opened: a flush goes before, then they come one by one, beside what is written
+        hangs = {"status": "hung"}  # each of them would: none is sent again
+        stack.ssd.fail(op="discard", skip=2, **({"status": "reset", "count": 1} if what == "discard" else hangs))
         for i in range(2000):
             stack.volume.write(40960 + BLOCK * (i % 1000), C)
             if stack.ssd.faults()[0]["hits"]:
@@ -697,7 +699,7 @@ LATE = HELD + 1000  # ms: an append is not tried again behind that
 
 def attempt(call: Callable, *arguments: object) -> None:
     """It may fail."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, command.CommandError):
         call(*arguments)
 
 
@@ -1111,6 +1113,24 @@ def test_segments_that_a_replay_needs(make_disk, seed):
     assert after["checkpoints"] == before["checkpoints"]
     cut(stack)
     assert [s for s, data in content.items() if stack.volume.read(s, size // SECTOR) != data] == []
+    stack.stop()
+
+
+def test_suspend_ends_a_reclaim_that_was_asked_for(make_disk, trace):
+    """All volumes would wait until it has emptied as many segments as it was asked for."""
+    stack = make(make_disk, mode="writethrough")
+    for i in range(120):
+        stack.volume.write(i * 128, bytes([i + 1]) * 65536)
+    stack.volume.flush()
+    before = stack.cache.status()["reclaimed"]
+    trace.clear()
+    stack.ssd.fail(op="read", status="ok", delay_ms=300)  # what is in a segment is read from it
+    with Beside(stack.cache.message, "reclaim", 50):
+        wait_held(trace, stack.ssd, "read")
+        stack.cache.suspend()
+    stack.ssd.heal()
+    stack.cache.resume()
+    assert stack.cache.status()["reclaimed"] < before + 25
     stack.stop()
 
 

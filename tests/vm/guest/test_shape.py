@@ -393,6 +393,80 @@ def test_last_member_with_a_copy_fails(make_disk, make_oracle, kernel_log):
     stack.stop()
 
 
+def test_volume_is_resumed_into_a_start_with_a_join(make_disk, kernel_log):
+    """By somebody else, while the first resume of the cache has its SSD join: refused until that has ended."""
+    kernel_log.expect("is suspended: resume it|preresume failed")
+    ssds = make_ssds(make_disk)
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    stack = Stack(ssds[:1], hdd, format_volume=("--cache", "c"), writeback="off")
+    stack.volume.write(0, b"d" * 4096)
+    stack.volume.flush()
+    ssds[1].fail(op="write", status="ok", delay_ms=200)  # or it would have joined before the stop
+    larder(*add(stack, ssds[1]), "--no-wait")
+    stack.stop()
+    ssds[1].heal()
+    ssds[1].fail(op="write", status="ok", delay_ms=3000, count=1, **TABLES)  # its table is erased
+    early = 0
+    with concurrent.futures.ThreadPoolExecutor() as threads, simdisk.Trace() as trace:
+        starting = threads.submit(lambda: Cache.start(stack.ssd, **stack.cache_options))
+        wait_for(lambda: ssds[1].faults()[0]["hits"], 60, "the join")
+        while not stack.volume:
+            try:
+                stack.volume = Volume.start(hdd, "/dev/mapper/c", **stack.options)
+            except command.CommandError:
+                early += 1
+        erased = [c for c in trace.commands(ssds[1], "write") if TABLES["from_"] <= c.sector < TABLES["to"]][0]
+        assert erased.end is not None, "it was bound while the join had just begun"
+        stack.cache = starting.result()
+    assert early
+    assert stack.volume.read(0, 8) == b"d" * 4096
+    wait_for(lambda: states(stack) == "active/active", 60, "the SSD to join")
+    stack.stop()
+
+
+def test_member_fails_that_clean_copies_go_to(make_disk, kernel_log):
+    """With the one that joins, and with nobody else: those copies are given up, and the join ends though nobody reads any more."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    ssds = make_ssds(make_disk, (32, 32, 32))
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    small = ("--segment-size", "128k")
+    options = {"cache_mirror": "all", "writeback": "off", "sequential_cutoff": 0}
+    stack = Stack(ssds[:2], hdd, format_cache=small, format_volume=("--cache", "c"), **options)
+    content = {i * 256: bytes([i + 1]) * 65536 for i in range(100)}
+    for sector, data in content.items():
+        stack.volume.write(sector, data)
+    stack.volume.flush()
+    ssds[2].fail(op="write", status="ok", delay_ms=500)
+    larder(*add(stack, ssds[2]), "--no-wait")
+    lost: list[int] = []
+    copied = 14  # slots: two records fit into a segment, which stays open behind the first one
+    with simdisk.Trace() as trace:
+        for sector in range(65536, 196608, 256):
+            trace.clear()
+            stack.volume.read(sector, 8 * copied)
+            stack.cache.message("commit")
+            # with its commit block: on both members, or on one of them and on that which joins
+            goes_to = [i for i, s in enumerate(ssds) if any(c.sectors == 8 * copied + 8 for c in trace.commands(s, "write"))]
+            lost = [i for i in goes_to if i != 2]
+            if len(goes_to) == 2 and len(lost) == 1:
+                break
+    assert len(lost) == 1 and states(stack) == "active/active/joining"
+    kill(ssds[lost[0]])
+    with contextlib.suppress(command.CommandError):
+        stack.cache.message("checkpoint")  # this writes to every SSD
+    wait_for(lambda: states(stack).split("/")[lost[0]] == "failed", 60, "the SSD to leave")
+    ssds[2].heal()
+    wait_for(lambda: states(stack).split("/")[2] == "active", 120, "the SSD to join")
+    stack.volume.flush()
+    lone = 1 - lost[0]
+    resynced(stack)
+    kill(ssds[lone])
+    stack.volume.write(0, content[0])
+    stack.volume.flush()
+    assert not [s for s, data in content.items() if stack.volume.read(s, 128) != data]
+    stack.stop()
+
+
 @pytest.mark.parametrize("mirror", ["dirty", "all"])
 @pytest.mark.parametrize(("sizes", "which"), [((48, 48), 0), ((48, 48), 1), ((32, 48, 32), 1), ((64, 32, 32), 0)])
 def test_ssd_is_removed(make_disk, make_oracle, sizes, which, mirror):
