@@ -79,10 +79,7 @@ static void doubt_on(struct cache *c, struct flusher *f)
 static void doubt_off(struct cache *c)
 {
 	struct flush_doubt *d = &c->doubt;
-	u32 i;
 
-	for (i = 0; i < c->nr_devices; i++)
-		WRITE_ONCE(c->dev[i].in_doubt, false);
 	d->begun = doubt_next(c);
 	d->settled = d->ended = d->begun;
 	WRITE_ONCE(d->on, false);
@@ -95,15 +92,14 @@ static void doubt_kick(struct cache *c)
 	segments_open_kick(c);
 }
 
-static void doubt_begin_for(struct cache *c, struct cache_device *device, bool resent)
+static void doubt_begin_for(struct cache *c, struct flusher *f, bool resent)
 {
 	struct flush_doubt *d = &c->doubt;
 	unsigned long flags;
 	bool new;
 
 	spin_lock_irqsave(&c->log.lock, flags);
-	doubt_on(c, &device->flusher);
-	WRITE_ONCE(device->in_doubt, true);
+	doubt_on(c, f);
 	if (resent)
 		WRITE_ONCE(d->resent, d->resent + 1);
 	new = !d->certain;
@@ -117,14 +113,14 @@ static void doubt_begin_for(struct cache *c, struct cache_device *device, bool r
 		queue_delayed_work(c->bg_wq, &d->work, HZ);
 }
 
-void doubt_begin(struct cache *c, struct cache_device *d)
+void doubt_begin(struct cache *c, struct flusher *f)
 {
-	doubt_begin_for(c, d, false);
+	doubt_begin_for(c, f, false);
 }
 
-void doubt_begin_resent(struct cache *c, struct cache_device *d)
+void doubt_begin_resent(struct cache *c, struct flusher *f)
 {
-	doubt_begin_for(c, d, true);
+	doubt_begin_for(c, f, true);
 }
 
 bool doubt_may_be_reset(const struct cache *c, const struct cache_device *d, blk_status_t status)
@@ -135,7 +131,7 @@ bool doubt_may_be_reset(const struct cache *c, const struct cache_device *d, blk
 void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t status)
 {
 	if (doubt_may_be_reset(c, d, status))
-		doubt_begin(c, d);
+		doubt_begin(c, &d->flusher);
 }
 
 void doubt_suspect(struct cache *c, struct cache_device *d)
@@ -153,7 +149,7 @@ void doubt_suspect_end(struct cache *c, struct cache_device *d, bool reset)
 	bool over;
 
 	if (reset)
-		doubt_begin(c, d);
+		doubt_begin(c, &d->flusher);
 	spin_lock_irq(&c->log.lock);
 	WRITE_ONCE(c->doubt.suspects, c->doubt.suspects - 1);
 	over = !c->doubt.suspects && !c->doubt.certain;

@@ -246,7 +246,7 @@ static void cache_flush_failed(struct cache *c, struct cache_device *d)
 {
 	set_flush_failed(c, d);
 	if (c->started && !READ_ONCE(d->failed))
-		doubt_begin(c, d);
+		doubt_begin(c, &d->flusher);
 }
 
 /*

@@ -376,7 +376,6 @@ struct cache_device {
 	bool joining;			/* no member yet, but sent all that its segments are; log->lock to change it */
 	bool doubtful;			/* failed, and may alone have dirty data (set_judge()); log->lock to change it */
 	bool untold;			/* a member that its own table does not name yet; log->lock to change it */
-	bool in_doubt;			/* may lack what it was not flushed for, until the doubt ends; log->lock to change it */
 	bool draining;			/* a member that no segment is opened on; log->lock to change it */
 	bool removed;			/* failed, and not missed: drained, dismissed, or none yet; log->lock to change it */
 	u8 role;			/* enum larder_device_role; super_lock to change it */
@@ -1691,8 +1690,8 @@ static inline bool reads_verified(const struct volume *v)
 {
 	return v->set.verify || READ_ONCE(v->cache->doubt.on) || unlikely(READ_ONCE(v->cache->state) == CACHE_FAILED);
 }
-void doubt_begin(struct cache *c, struct cache_device *d);	/* any context: a flush of an SSD that stays in the set has failed */
-void doubt_begin_resent(struct cache *c, struct cache_device *d);	/* the same of an append, which is sent again */
+void doubt_begin(struct cache *c, struct flusher *f);	/* any context: a flush of an SSD that stays in the set has failed */
+void doubt_begin_resent(struct cache *c, struct flusher *f);	/* the same of an append, which is sent again */
 /* Any context.  Another write to an SSD that stays has failed: the same, if that may have been a reset. */
 void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t status);
 bool doubt_may_be_reset(const struct cache *c, const struct cache_device *d, blk_status_t status);	/* any context */

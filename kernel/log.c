@@ -1391,7 +1391,7 @@ static bool append_again(struct cache *c, struct append *a, bool last)
 		return false;
 	/* with FUA it may have a flush in it, whose error is not of that place */
 	if (a->first->fua || blk_path_error(a->bio.bi_status))
-		doubt_begin_resent(c, a->device);
+		doubt_begin_resent(c, &a->device->flusher);
 	cache_count(c, append_retries, 1);
 	a->tries--;
 	if (!a->joining)

@@ -1195,8 +1195,7 @@ static bool discard_hung(const struct discard *d)
 
 /*
  * It has failed, maybe in a reset that nothing else met: as of any write (super.c:device_write()), if it is taken now, or if it
- * hung.  One that refuses again, and is flushed, does not take discards.  No SSD leaves its set for it, as for a write: it lacks
- * nothing by it, and what a reset has dropped the end of the doubt finds out.
+ * hung.  One that refuses again, and is flushed, does not take discards.
  */
 static void discard_failed(struct discard *d, u32 segment)
 {
@@ -1211,6 +1210,8 @@ static void discard_failed(struct discard *d, u32 segment)
 		DMWARN("%pg: a discard failed: none is sent to it any more until the next start", d->device->bdev);
 	if (d->suspected && !reset && !READ_ONCE(d->device->failed))
 		flusher_sync(&d->device->flusher, true);
+	if (reset)
+		set_metadata_failed(d->cache, d->device);	/* one that can be spared leaves */
 	if (again.suspected)
 		doubt_suspect_end(d->cache, d->device, false);
 	if (d->suspected)

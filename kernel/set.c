@@ -23,27 +23,17 @@
 
 #define TRY_AGAIN_MS	20u
 
-/* log->lock held.  Is there another one with all that is new?  Not one that is drained, nor one that a reset may have cost some. */
-static bool set_has_another(const struct cache *c, const struct cache_device *d)
-{
-	const struct cache_device *other;
-
-	for (other = c->dev; other < c->dev + c->nr_devices; other++)
-		if (other != d && !other->failed && !other->draining && !other->in_doubt)
-			return true;
-	return false;
-}
-
 /*
- * log->lock held.  Would the others have everything?  While `mirror` is raised what is old may be on d only (resync.c).  What it
- * alone has because others left before it takes longer to find: set_judge().
+ * Would the others have everything?  What is new is on none that is being drained; while `mirror` is raised what is old may be on d
+ * only (resync.c).  What it alone has because others left before it takes longer to find: set_judge().
  */
 static bool set_can_lose(const struct cache *c, const struct cache_device *d)
 {
 	/* nothing is on it that is nowhere else */
 	if (READ_ONCE(d->untold))
 		return c->nr_devices - READ_ONCE(c->nr_failed) > 1;
-	return READ_ONCE(c->set.mirror) && !READ_ONCE(c->resync.raising) && set_has_another(c, d);
+	return READ_ONCE(c->set.mirror) && !READ_ONCE(c->resync.raising) &&
+	       c->nr_devices - READ_ONCE(c->nr_failed) - READ_ONCE(c->nr_draining) > (READ_ONCE(d->draining) ? 0 : 1);
 }
 
 /* even_last: with none left that has everything the cache fails; else the SSD stays, and whoever was told the error has to cope. */
