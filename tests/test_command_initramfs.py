@@ -304,8 +304,23 @@ def test_luks_layer_of_root(tmp_path, source, code, found):
     assert larder_root(tmp_path, source, "--luks") == (code, found)
 
 
-def hook(tmp_path, *, known=True, luks="", crypttab=None, installed=True, flags="", module=True, volume=OF_ROOT, stores=(), lvm=True, **more):
-    """What it says; the image is in tmp_path.  luks: what / is on; installed: cryptsetup-initramfs; flags: of the mapping; lvm: is installed."""
+def hook(
+    tmp_path,
+    *,
+    known=True,
+    luks="",
+    crypttab=None,
+    installed=True,
+    flags="",
+    module=True,
+    volume=OF_ROOT,
+    stores=(),
+    lvm=True,
+    **more,
+):
+    """What it says; the image is in tmp_path.
+
+    luks: what / is on; installed: cryptsetup-initramfs; flags: of the mapping; lvm: lvm2 is installed."""
     functions, script, image = tmp_path / "hook-functions", tmp_path / "hook", tmp_path / "image"
     functions.write_text('copy_exec() { echo "$1"; }\nmanual_add_modules() { echo modules "$@"; }\n')
     with open(functions, "a") as file:
