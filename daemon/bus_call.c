@@ -30,11 +30,13 @@
 #include "jobs.h"
 #include "methods.h"
 
-#define COMMANDS_MAX	16 /* that run at once */
+#define COMMANDS_MAX	16 /* that run at once: of root; of all others together */
+#define COMMANDS_OF_ONE 8 /* user, but for root */
 #define UNKNOWN_MAX	256 /* calls of which the bus is asked who makes them */
 #define ASKED_MAX	64 /* calls that wait for polkit; each may keep a file descriptor */
 #define WAITING_OF_ONE	8 /* sender, or user */
 #define SAID_MAX	4096
+#define SECRET_WAIT	"60" /* seconds, in which a secret is to have come by the caller's pipe */
 #define POLKIT_US	(10 * 60 * UINT64_C(1000000)) /* somebody types a password */
 #define POLKIT_INTERACTIVE 1u
 
@@ -62,7 +64,7 @@ struct call {
 };
 
 static struct call *unknown, *asking, *running; /* the oldest first */
-static unsigned nr_running, serial;
+static unsigned serial;
 
 static void append(struct call **list, struct call *call)
 {
@@ -77,18 +79,6 @@ static void take_out(struct call **list, struct call *call)
 	while (*list != call)
 		list = &(*list)->next;
 	*list = call->next;
-}
-
-static void enlist(struct call *call)
-{
-	append(&running, call);
-	nr_running++;
-}
-
-static void delist(struct call *call)
-{
-	take_out(&running, call);
-	nr_running--;
 }
 
 static bool is_of_sender(const struct call *one, const struct call *other)
@@ -111,6 +101,18 @@ static bool too_many(const struct call *list, unsigned most, bool (*is_of_same)(
 		of_one += is_of_same(other, call);
 	}
 	return all >= most || of_one >= WAITING_OF_ONE;
+}
+
+/* Nobody keeps root waiting, nor one user all others. */
+static unsigned too_many_run(const struct call *call)
+{
+	unsigned all = 0, of_one = 0;
+
+	for (const struct call *other = running; other; other = other->next) {
+		all += !other->user == !call->user;
+		of_one += is_of_user(other, call);
+	}
+	return all >= COMMANDS_MAX ? all : call->user && of_one >= COMMANDS_OF_ONE ? of_one : 0;
 }
 
 static void forget(struct call *call)
@@ -245,7 +247,7 @@ static int command_ended(sd_event_source *source, const siginfo_t *info, void *d
 	/* how the job ended is told of it, and then that it is gone */
 	if (call->method->job)
 		hooks->jobs_changed(hooks->data);
-	delist(call);
+	take_out(&running, call);
 	if (call->method->job)
 		hooks->jobs_changed(hooks->data);
 	hooks->ended(hooks->data);
@@ -260,11 +262,13 @@ static _Noreturn void become(const struct call *call, int out)
 	size_t number = 0;
 	sigset_t none;
 
+	setenv(PROGRAM_SECRET_WAIT, SECRET_WAIT, false); /* tests have another one */
 	if (call->unit) {
 		for (; program_unit[number]; number++)
 			words[number] = program_unit[number];
 		words[number++] = must_print("--unit=%s", call->unit);
 		words[number++] = "--setenv=" PROGRAM_WAITED_FOR "=1";
+		words[number++] = must_print("--setenv=" PROGRAM_SECRET_WAIT "=%s", getenv(PROGRAM_SECRET_WAIT));
 		words[number++] = "--property=SendSIGKILL=no"; /* who has put a volume to rest has to go on, however long its disk takes */
 		words[number++] = "--";
 	}
@@ -287,10 +291,12 @@ static _Noreturn void become(const struct call *call, int out)
 static int run(struct call *call)
 {
 	sd_event *event = sd_bus_get_event(sd_bus_message_get_bus(call->message));
+	unsigned many = too_many_run(call);
 	int ends[2], result;
 
-	if (nr_running >= COMMANDS_MAX) {
-		result = sd_bus_reply_method_errorf(call->message, SD_BUS_ERROR_LIMITS_EXCEEDED, "%u commands are running already; try again", nr_running);
+	if (many) {
+		result = sd_bus_reply_method_errorf(call->message, SD_BUS_ERROR_LIMITS_EXCEEDED, "%u commands %sare running already; try again", many,
+						    many < COMMANDS_MAX ? "of this user " : "");
 		forget(call);
 		return result;
 	}
@@ -323,7 +329,7 @@ static int run(struct call *call)
 		close(call->command.in);
 	call->command.in = -1;
 	call->state = "running";
-	enlist(call);
+	append(&running, call);
 	/* who says much must not be kept waiting for us */
 	sd_event_add_io(event, &call->words, call->said, EPOLLIN, words_came, call);
 	if (call->method->job)

@@ -273,7 +273,7 @@ static int look_now(sd_event_source *source, uint64_t when, void *data)
 	return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 }
 
-/* What one that was killed has told of is so until it is judged: whoever follows `larder events` would take it for mended. */
+/* What the one before us has told of is so until it is judged: whoever follows `larder events` would take it for mended. */
 static void take_those_left(struct stall_watch *watch)
 {
 	stalled_read(&watch->told);
@@ -321,10 +321,6 @@ void stall_watch_set(struct stall_watch *watch, unsigned seconds)
 
 void stall_watch_free(struct stall_watch *watch)
 {
-	struct stalled_list none = { 0 };
-
-	if (watch->keep)
-		stalled_write(&none);
 	sd_event_source_unref(watch->timer);
 	stalled_free(&watch->told);
 	stalled_free(&watch->left);

@@ -15,11 +15,11 @@
 struct stall_watch;
 
 /*
- * changed: what stall_watch_show() adds is another thing now.  keep: in the file, and what one that was killed has left there,
+ * changed: what stall_watch_show() adds is another thing now.  keep: in the file, and what the one before us has left there,
  * until it is judged.  0 or -errno.
  */
 int stall_watch_new(struct stall_watch **watch, sd_event *event, bool keep, void (*changed)(void *data), void *data);
-/* The file is empty then: nobody looks any more. */
+/* The file stays as it is: the next one takes over from there. */
 void stall_watch_free(struct stall_watch *watch);
 /* Told is what has answered nothing for so many seconds; 0: nothing is looked at. */
 void stall_watch_set(struct stall_watch *watch, unsigned seconds);

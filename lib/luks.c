@@ -16,12 +16,14 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cryptsetup.h"
 #include "directory.h"
 #include "luks.h"
 #include "message.h"
+#include "program.h"
 #include "superblock.h"
 #include "token.h"
 
@@ -41,24 +43,62 @@ void secret_free(struct secret *secret)
 	*secret = (struct secret){ 0 };
 }
 
-/* read(); of a terminal with the signals that end it let in while it waits, and no sooner: one that came just before would be lost. */
-static ssize_t read_some(int file, void *bytes, size_t length, const sigset_t *waiting)
+/* For a secret as a whole; 0: for ever. */
+static unsigned secret_wait(void)
 {
-	struct pollfd wanted = { .fd = file, .events = POLLIN };
+	const char *seconds = getenv(PROGRAM_SECRET_WAIT);
 
-	if (waiting && ppoll(&wanted, 1, NULL, waiting) < 0)
-		return -1;
-	return read(file, bytes, length);
+	return seconds ? (unsigned)strtoul(seconds, NULL, 10) : 0;
 }
 
-/* Until the end, or (line) the end of the line; waiting: the signal mask while it waits, NULL: as it is. */
-static int read_all(int file, const char *name, bool line, const sigset_t *waiting, struct secret *secret)
+static time_t seconds_now(void)
+{
+	struct timespec clock;
+
+	clock_gettime(CLOCK_MONOTONIC, &clock);
+	return clock.tv_sec;
+}
+
+/* The clock's second in which it is given up; 0: never. */
+static time_t secret_end(void)
+{
+	unsigned seconds = secret_wait();
+
+	return seconds ? seconds_now() + (time_t)seconds : 0;
+}
+
+/*
+ * read(); of a terminal with the signals that end it let in while it waits, and no sooner: one that came just before would be lost.  What is not to wait
+ * for ever (end) is non-blocking: somebody else may read what poll() has seen.
+ */
+static ssize_t read_some(int file, void *bytes, size_t length, const sigset_t *waiting, time_t end)
+{
+	struct pollfd wanted = { .fd = file, .events = POLLIN };
+	struct timespec left = { 0 };
+	int ready = 1;
+	ssize_t got;
+
+	do {
+		time_t now = end ? seconds_now() : 0;
+
+		left.tv_sec = end > now ? end - now : 0;
+		if (waiting || end)
+			ready = ppoll(&wanted, 1, end ? &left : NULL, waiting);
+		if (!ready)
+			errno = ETIME;
+		got = ready > 0 ? read(file, bytes, length) : -1;
+	} while (ready > 0 && got < 0 && end && errno == EAGAIN);
+	return got;
+}
+
+/* Until the end, or (line) the end of the line; waiting: the signal mask while it waits, NULL: as it is; end: of read_some(). */
+static int read_all(int file, const char *name, bool line, const sigset_t *waiting, time_t end, struct secret *secret)
 {
 	char *bytes = must_allocate(crypt_safe_alloc(SECRET_MAX));
 	size_t length = 0;
 	ssize_t got = 0;
 
-	while (length < SECRET_MAX && (got = read_some(file, bytes + length, line ? 1 : SECRET_MAX - length, waiting)) > 0) {
+	while (length < SECRET_MAX && (got = read_some(file, bytes + length, line ? 1 : SECRET_MAX - length, waiting, end)) > 0) {
 		length += (size_t)got;
 		if (line && bytes[length - 1] == '\n')
 			break;
@@ -71,6 +111,8 @@ static int read_all(int file, const char *name, bool line, const sigset_t *waiti
 	secret_free(secret);
 	if (got < 0 && errno == EINTR && waiting)
 		return LARDER_FAILED; /* by a signal: ask() says, or does, what follows */
+	if (got < 0 && errno == ETIME)
+		return complain(LARDER_FAILED, "%s: did not end within %u s; close the writing end of a pipe behind the key", name, secret_wait());
 	return complain(LARDER_FAILED, "%s: %s", name, got < 0 ? strerror(errno) : length ? "is longer than 64 KiB" : "is empty");
 }
 
@@ -118,7 +160,7 @@ static bool ask_once(const char *prompt, struct secret *secret, int *result)
 	quiet.c_lflag &= ~(tcflag_t)ECHO;
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
 	fprintf(stderr, "%s: ", prompt);
-	*result = read_all(STDIN_FILENO, "passphrase", true, &mask, secret);
+	*result = read_all(STDIN_FILENO, "passphrase", true, &mask, 0, secret);
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
 	fputc('\n', stderr);
 	sigprocmask(SIG_SETMASK, &mask, NULL);
@@ -161,17 +203,34 @@ static int ask_user(const char *which, const char *stack, bool twice, struct sec
 	return result;
 }
 
+/* One line of it, which is no terminal; or is a stranger's, who is not waited for: a pipe, say, opened anew, as its flags are his. */
+static int read_stdin(struct secret *secret)
+{
+	static const char name[] = "passphrase on stdin";
+	struct stat status;
+	int file, result;
+
+	if (!secret_wait() || fstat(STDIN_FILENO, &status) || S_ISREG(status.st_mode))
+		return read_all(STDIN_FILENO, name, true, NULL, secret_end(), secret);
+	file = open("/proc/self/fd/0", O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (file < 0)
+		return complain(LARDER_FAILED, "%s: %s", name, errno == ENXIO ? "is a socket; use a pipe" : strerror(errno));
+	result = read_all(file, name, true, NULL, secret_end(), secret);
+	close(file);
+	return result;
+}
+
 static int read_secret(const char *keyfile, const char *which, const char *stack, bool twice, struct secret *secret)
 {
 	int file, result;
 
 	*secret = (struct secret){ 0 };
 	if (!keyfile || !*keyfile)
-		return isatty(STDIN_FILENO) ? ask_user(which, stack, twice, secret) : read_all(STDIN_FILENO, "passphrase on stdin", true, NULL, secret);
-	file = open(keyfile, O_RDONLY | O_CLOEXEC);
+		return isatty(STDIN_FILENO) && !secret_wait() ? ask_user(which, stack, twice, secret) : read_stdin(secret);
+	file = open(keyfile, O_RDONLY | O_CLOEXEC | O_NOCTTY | (secret_wait() ? O_NONBLOCK : 0));
 	if (file < 0)
 		return complain(errno == ENOENT ? LARDER_NOT_FOUND : LARDER_FAILED, "%s: key file: %s", keyfile, strerror(errno));
-	result = read_all(file, keyfile, false, NULL, secret);
+	result = read_all(file, keyfile, false, NULL, secret_end(), secret);
 	close(file);
 	return result;
 }
@@ -197,7 +256,7 @@ int secret_read_new(const char *keyfile, const char *stack, struct secret *secre
 
 int secret_take(int file, const char *name, struct secret *secret)
 {
-	return read_all(file, name, false, NULL, secret);
+	return read_all(file, name, false, NULL, 0, secret);
 }
 
 /* ------------------------------------------------------------------ LUKS2 */

@@ -14,6 +14,8 @@
 extern const char *const program_unit[];
 /* A variable with which larder, in such a unit, ends with 128 + SIGTERM if that ends it: systemd-run would say 0. */
 #define PROGRAM_WAITED_FOR "LARDER_WAITED_FOR"
+/* A variable with the seconds for which larder waits for a secret (luks.h), of a stranger whose pipe may never end; without it, for ever. */
+#define PROGRAM_SECRET_WAIT "LARDER_SECRET_WAIT"
 /*
  * Are we such a unit of systemd, which may be confined, or stopped, and can it be asked for another one?  By D-Bus alone: early at a boot, and
  * on a machine without, the program is to be run as it is.

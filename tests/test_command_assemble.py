@@ -9,6 +9,7 @@ import itertools
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -89,6 +90,28 @@ def test_missing_ssd(larder, stack):
     one_line(dry(larder, code=NOT_FOUND), "cache fast: waits for 1 of its 2 SSDs")
     # no table knows the volume: nothing tells whether the cache was used without this SSD
     one_line(dry(larder, "--all", "--degraded", code=UNSAFE), "larder cache start fast --degraded")
+
+
+def test_again(larder, stack):
+    """Until it is there: systemd is told behind the first look, and what it waits for."""
+    _, b, hdd = stack
+    away, path = b.with_name("away"), str(larder.directory / "notify")
+    b.rename(away)
+    words = [larder.program, "assemble", "--again", "--conf", "data", "--dry-run"]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        s.bind(path)
+        s.settimeout(60)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(words, env=larder.environment({"NOTIFY_SOCKET": path}), **pipes) as process:
+            assert s.recv(4096).decode() == "READY=1\nSTATUS=something is missing; looks again when a device comes, and in 5 s"
+            assert s.recv(4096).decode() == "STATUS=something is missing; looks again when a device comes, and in 10 s"
+            away.rename(b)
+            assert s.recv(4096).decode() == "READY=1\nSTATUS=started"
+            assert process.wait(60) == 0
+            assert [row.split()[2] for row in process.stdout] == ["larder-cache-fast", "data"]
+            assert process.stderr.read().count("cache fast: waits for 1 of its 2 SSDs") == 2
+    larder.image("copy", 64 * MIB).write_bytes(hdd.read_bytes())
+    assert "neither is used" in dry(larder, "--again", "fast", "data", code=UNSAFE).stderr  # nobody waits for an end of that
 
 
 @pytest.mark.parametrize("away", [0, 1])

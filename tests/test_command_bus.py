@@ -546,7 +546,7 @@ def test_words_are_known(larder):
         assert "usage: " not in run.stderr and "unrecognized" not in run.stderr, f"{method}: {run.stderr}"
 
 
-NOBODY, OTHER = 65534, 1
+NOBODY, OTHER, ANOTHER = 65534, 1, 2
 
 
 @contextlib.contextmanager
@@ -608,6 +608,46 @@ def test_polkit_does_not_answer(bus, members, command, polkit):
         for one in (*waiting, other):
             assert one.wait(60)
     bus.call(path, f"{NAME}.Volume", "Stop", code=1, user=NOBODY)
+
+
+def test_commands_of_one_user(bus, members, command, polkit):
+    """Those that run, and do not end, are bounded for each user; others go on, and nobody keeps root waiting."""
+    log, _ = command
+    waits = log.with_suffix(".wait")
+    os.mkfifo(waits)
+    path = path_of("volume", members["volume"])
+    words = ["call", NAME, path, f"{NAME}.Volume", "Stop"]
+    with answering(bus, polkit, f"{NAME}.stop"):
+        running = []
+
+        def begin(user):
+            running.append(subprocess.Popen(bus.words(*words, user=user), stderr=subprocess.DEVNULL))
+            until(lambda: log.exists() and len(log.read_text().splitlines()) == len(running))
+
+        for _ in range(8):
+            begin(NOBODY)
+        run = bus.call(path, f"{NAME}.Volume", "Stop", code=1, user=NOBODY)
+        assert "8 commands of this user are running already; try again" in run.stderr
+        for _ in range(8):
+            begin(OTHER)
+        run = bus.call(path, f"{NAME}.Volume", "Stop", code=1, user=ANOTHER)
+        assert "16 commands are running already; try again" in run.stderr
+        for _ in range(16):
+            begin(None)
+        run = bus.call(path, f"{NAME}.Volume", "Stop", code=1)
+        assert "16 commands are running already; try again" in run.stderr
+        with open(waits, "r+b", buffering=0) as go_on:
+            go_on.write(b"\n" * len(running))
+            for one in running:
+                assert one.wait(SECONDS) == 0
+
+
+def test_key_that_does_not_end(bus, members, command):
+    """The command is told how long it waits for one: test_luks.c shows that it does."""
+    log, _ = command
+    log.with_suffix("").write_text('#!/bin/sh\necho "$LARDER_SECRET_WAIT" >> "$0.log"\n')
+    bus.call(path_of("volume", members["volume"]), f"{NAME}.Volume", "Stop")
+    assert log.read_text() == "60\n"
 
 
 def open_files(larderd):

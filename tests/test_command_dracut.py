@@ -40,10 +40,10 @@ def call(function, *, hostonly="", binaries="yes", image="/nowhere", root="/nowh
     return subprocess.run(["bash", "-c", f"{STUBS}\n{function}\n"], capture_output=True, text=True, env=env)
 
 
-def larder_root(tmp_path, volume="", luks="", arrays="", code=0):
+def larder_root(tmp_path, volume="", luks="", arrays="", lvs="", code=0):
     """In the place of that script, which has tests of its own (test_command_initramfs.py)."""
     path = tmp_path / "larder-root"
-    case = f"case ${{1-}} in --luks) say {luks} ;; --arrays) say {arrays} ;; *) say {volume} ;; esac"
+    case = f"case ${{1-}} in --luks) say {luks} ;; --arrays) say {arrays} ;; --lvs) say {lvs} ;; *) say {volume} ;; esac"
     path.write_text(f'#!/bin/sh\nsay() {{ [ -z "$*" ] || echo "$*"; }}\n{case}\nexit {code}\n')
     path.chmod(0o755)
     return path
@@ -122,6 +122,22 @@ def test_arrays_below_root(tmp_path, arrays, hostonly):
         assert not words.exists() and not listed.exists()
 
 
+@pytest.mark.parametrize("lvs", ["", "vg0/store"])
+def test_stores_of_root(tmp_path, lvs):
+    """On logical volumes: dracut sees none of them below root, and starts those alone that words name, if any do."""
+    image = tmp_path / "image"
+    run = call("say $(depends); install", hostonly="yes", image=image, root=larder_root(tmp_path, VOLUME, lvs=lvs))
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.splitlines()[0] == ("dm rootfs-block lvm" if lvs else "dm rootfs-block")
+    recorded = image / "etc/larder/lvs"
+    assert recorded.read_text() == lvs + "\n" if lvs else not recorded.exists()
+    (tmp_path / "lvs").write_text("vg0/store\nvg0/here\n" if lvs else "")
+    (tmp_path / "dev/vg0").mkdir(parents=True)
+    (tmp_path / "dev/vg0/here").touch()
+    started = ["lvm lvchange -aay --sysinit vg0/store"] if lvs else []
+    assert sourced(tmp_path, "assemble", 0) == ["modprobe -q larder", *started, "larder assemble --all"]
+
+
 @pytest.mark.parametrize(
     ("image_has", "machine_has", "then"),
     [(None, "id\n", "id\n"), ("", "id\n", "id\n"), ("own\n", "id\n", "own\n"), ("", "", "")],
@@ -192,7 +208,7 @@ def test_what_it_names_is_there():
 def sourced(tmp_path, hook, code, root="", cmdline="", recorded="", arrays=(), conf=False):
     """By a shell that goes on behind it, whatever larder says."""
     by = "case ${LARDER_CONF-} in */none) echo -n 'by no file: ' ;; esac"
-    for name, end in (("larder", code), ("modprobe", 1)):
+    for name, end in (("larder", code), ("modprobe", 1), ("lvm", 5)):
         (tmp_path / name).write_text(f"#!/bin/sh\n{{ {by}; echo {name} $*; }} >>{tmp_path}/ran\nexit {end}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "ran").touch()
@@ -201,9 +217,9 @@ def sourced(tmp_path, hook, code, root="", cmdline="", recorded="", arrays=(), c
     (tmp_path / "arrays").write_text("".join(f"{x}\n" for x in arrays))
     if conf:
         (tmp_path / "larder.conf").touch()
-    for path in ("/etc/larder/root", "/etc/larder/arrays", "/etc/larder/larder.conf", "/dev/disk/by-id"):
+    for path in ("/etc/larder/root", "/etc/larder/arrays", "/etc/larder/larder.conf", "/dev/disk/by-id", "/etc/larder/lvs"):
         text = text.replace(path, str(tmp_path / Path(path).name))
-    (tmp_path / "hook.sh").write_text(text)
+    (tmp_path / "hook.sh").write_text(text.replace("/dev/$larder_name", f"{tmp_path}/dev/$larder_name"))
     env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}", root=root, cmdline=cmdline)
     getarg = 'getarg() { for w in $cmdline; do case $w in "$1"*) echo "${w#"$1"}"; return 0;; esac; done; return 1; }'
     cancel = f"cancel_wait_for_dev() {{ echo cancel $* >>{tmp_path}/ran; }}"

@@ -159,7 +159,16 @@ BELOW = {
     "dm-11": ["md1p2"],  # a cache
     "dm-12": ["md0", "dm-11"],
     "md126": ["dm-12"],  # an array of volumes
+    "sdb": [],
+    "md3": ["sdb"],
+    "dm-13": ["dm-14"],  # a store, on LVM, on an array
+    "dm-14": ["md3"],
+    "dm-15": ["sdb"],  # another one
+    "dm-16": ["sda"],  # what they are below: a volume without its snapshots,
+    "dm-17": ["dm-16"],  # and with them
+    "dm-18": ["dm-17"],  # LVM on that
 }
+SNAPPED = "00000000-0000-4000-8000-000000000001"
 UUIDS = {
     "dm-0": f"LARDER-{OF_ROOT}-cache",
     "dm-1": f"LARDER-{OF_ROOT}",
@@ -174,7 +183,9 @@ UUIDS = {
     "dm-11": f"LARDER-{OF_ROOT}-cache",
     "dm-12": f"LARDER-{OF_ROOT}",
 }
-NAMES = {"dm-0": "larder-cache-x", "dm-1": "root", "dm-2": "root-crypt", "dm-10": "luks"}
+UUIDS |= {"dm-13": f"LARDER-{SNAPPED}-store-{OF_ROOT}", "dm-14": "LVM-s", "dm-15": f"LARDER-{SNAPPED}-store-{OF_ROOT[::-1]}"}
+UUIDS |= {"dm-16": f"LARDER-{SNAPPED}-origin", "dm-17": f"LARDER-{SNAPPED}", "dm-18": "LVM-t"}
+NAMES = {"dm-14": "a--b---c--d", "dm-0": "larder-cache-x", "dm-1": "root", "dm-2": "root-crypt", "dm-10": "luks"}
 NAMES |= {"dm-4": "two", "dm-5": "two-crypt_dif", "dm-6": "two-crypt"}
 
 
@@ -231,6 +242,17 @@ def test_arrays_below_root(tmp_path, source, found):
     assert larder_root(tmp_path / "usr", "/dev/sda", "--arrays", usr=source) == (0, found)
 
 
+@pytest.mark.parametrize("source", ["/dev/dm-17", "/dev/dm-18"])
+def test_stores_of_root(tmp_path, source):
+    """Which nothing leads to from there; of other volumes none, nor LVM that root itself is on."""
+    of_stores = {"--stores": ["dm-14", "sdb"], "--lvs": ["a-b-/c-d"], "--arrays": ["md3"], "": [SNAPPED]}
+    for word, found in of_stores.items():
+        (tmp_path / word).mkdir(exist_ok=True)
+        assert larder_root(tmp_path / f"{word}x", source, *([word] if word else [])) == (0, found)
+        if word:
+            assert larder_root(tmp_path / f"{word}y", "/dev/dm-3", word) == (0, [])
+
+
 @pytest.mark.parametrize(
     ("source", "usr", "code", "found"),
     [
@@ -282,15 +304,36 @@ def test_luks_layer_of_root(tmp_path, source, code, found):
     assert larder_root(tmp_path, source, "--luks") == (code, found)
 
 
-def hook(tmp_path, *, known=True, luks="", crypttab=None, installed=True, flags="", module=True, volume=OF_ROOT, **more):
-    """What it says; the image is in tmp_path.  luks: what / is on; installed: cryptsetup-initramfs; flags: of the mapping."""
+def hook(
+    tmp_path,
+    *,
+    known=True,
+    luks="",
+    crypttab=None,
+    installed=True,
+    flags="",
+    module=True,
+    volume=OF_ROOT,
+    stores=(),
+    lvm=True,
+    **more,
+):
+    """What it says; the image is in tmp_path.
+
+    luks: what / is on; installed: cryptsetup-initramfs; flags: of the mapping; lvm: lvm2 is installed."""
     functions, script, image = tmp_path / "hook-functions", tmp_path / "hook", tmp_path / "image"
     functions.write_text('copy_exec() { echo "$1"; }\nmanual_add_modules() { echo modules "$@"; }\n')
-    paths = ("/usr/share/initramfs-tools/hook-functions", "/etc/crypttab", "/proc/crypto")
+    with open(functions, "a") as file:
+        file.write('block_dev_mod_add() { echo drivers "$@"; }\n')
+    if lvm:
+        program(tmp_path, "lvm2", "")
+    paths = ("/usr/share/initramfs-tools/hooks/lvm2", "/usr/share/initramfs-tools/hook-functions", "/etc/crypttab", "/proc/crypto")
     script.write_text(here(tmp_path, (PARTS / "hook").read_text(), *paths))
     aes = "name : aes\nmodule : aes_generic\n\n"
     (tmp_path / "crypto").write_text(f"name : xts(aes)\nmodule       : xts\n\n{aes}{aes}")
     print_luks = f'[ "$1" != --luks ] || {{ printf "{luks}"; exit; }}'
+    for word, words in (("--stores", stores), ("--lvs", [x for x in stores if x.startswith("dm")])):
+        print_luks += f'\n[ "$1" != {word} ] || {{ printf "%s\\n" {" ".join(words)} | sed "/^$/d"; exit; }}'
     print_root = f"[ -z '{volume}' ] || echo {volume}"
     root = program(tmp_path, "larder-root", f"{print_luks}\n{print_root}\nexit {0 if known else 1}")
     table = f"0 8 crypt aes-xts-plain64 :64:logon:x 0 253:1 0 {flags}"
@@ -399,6 +442,14 @@ def test_hook_of_another_name(tmp_path):
     run = hook(tmp_path, luks=f"cryptroot {HEADER} root\\n")
     assert entries(tmp_path) == ["cryptroot /dev/mapper/root none luks"]
     assert "takes root-crypt for unlocked" in run.stderr
+
+
+@pytest.mark.parametrize("lvm", [True, False])
+def test_hook_of_stores(tmp_path, lvm):
+    """Their drivers, where the image has those of root alone; who starts logical volumes, or that nobody does."""
+    run = hook(tmp_path, stores=["dm-14", "cciss!c0d0p1"], lvm=lvm)
+    assert [x for x in run.stdout.splitlines() if x.startswith("drivers")] == ["drivers /dev/dm-14", "drivers /dev/cciss/c0d0p1"]
+    assert ("install lvm2" in run.stderr) != lvm
 
 
 def test_what_is_installed():

@@ -1091,6 +1091,45 @@ def test_disks_that_change(larder, running, disks):
     ]  # fmt: skip
 
 
+def test_another_disk_in_its_place(larder, running, disks):
+    """By the name of one that went, and with the same thing wrong: told anew; not of one that came back, nor where nobody knows."""
+    env = running(fast(), data()) | larder.env
+    directory = larder.directory / "root/sys/devices/sdy"
+
+    def becomes(sequence, wwid=""):
+        for file, text in (("diskseq", f"{sequence}\n"), ("wwid", wwid)):
+            (larder.directory / "new").write_text(text)
+            (larder.directory / "new").rename(directory / file)
+
+    def change():
+        return re.sub(r"^\S+ |[;,] .*", "", process.stdout.readline().strip())
+
+    disks.says("sdy", ata(passed=False))
+    alarm, over = "disk disk sdy: failing: sdy says itself that it fails", "recovered disk sdy: failing is over"
+    anew = [f"{over}: it is another disk now", alarm]
+    with follows_disks(larder, env, "0.1") as process:
+        assert change() == alarm
+        becomes(9)
+        asked = len(disks.asked()) + 6  # unknown before
+        while len(disks.asked()) < asked:
+            time.sleep(0.01)
+        disks.says("sdy", ata())
+        assert change() == over
+        disks.says("sdy", ata(passed=False))
+        assert change() == alarm
+        becomes(10)
+        assert [change(), change()] == anew
+        becomes(10, "naa.1 with spaces")
+        becomes(11, "naa.2")
+        assert [change(), change()] == anew
+        becomes(12, "naa.2")  # it was pulled, and is back
+        asked = len(disks.asked()) + 6
+        while len(disks.asked()) < asked:
+            time.sleep(0.01)
+        disks.says("sdy", ata())
+        assert change() == over
+
+
 def test_disk_that_does_not_answer(larder, running, disks):
     """It is told of, and does not keep the others from being asked, once or for ever."""
     env = running(fast(), data()) | larder.env | {"LARDER_DISK_SECONDS": "1"}

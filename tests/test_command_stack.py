@@ -1436,7 +1436,7 @@ def test_a_question_holds_up_nobody(larder, described, changes):
     words = [larder.program, "replace", "data", "cache", new]
     run = answered(words, "Give it this cache?", others, larder.environment())
     if changes:
-        assert run.returncode == BUSY and "data: was changed while the question was open" in run.stderr, run.stderr
+        assert run.returncode == BUSY and "data: was changed meanwhile" in run.stderr, run.stderr
         assert [digest(x) for x in (described.ssd, described.hdd, new)] == before
     else:
         assert run.returncode == 0 and "its cache is data-" in run.stdout, run.stdout + run.stderr

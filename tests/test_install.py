@@ -108,7 +108,7 @@ def test_uninstall_of_the_daemon(tmp_path):
     units = "larder-scrub.timer larder-events.service larderd.service"
     assert ran == [
         "udevadm control --reload",
-        f"systemctl stop {units} larder-last-resort@*",
+        f"systemctl stop {units} larder-last-resort@* larder-assemble@*",
         f"systemctl --quiet disable {units} larder-assemble@.service",
         "systemctl daemon-reload",
         "udevadm control --reload",

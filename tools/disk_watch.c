@@ -2,12 +2,13 @@
 /*
  * The disks below what runs.
  *
- * From the child come lines: "/disk", for one that it begins to ask; "disk", if that has answered, and then "disk key: words" for each thing that is
- * wrong with it; "/" behind it.  What is wrong is told when it was not before, by disk and key, as numbers in the words change; what is not any more,
- * only of a disk that has answered.
+ * From the child come lines: "/disk sequence wwid", for one that it begins to ask; "disk", if that has answered, and then "disk key: words" for each thing
+ * that is wrong with it; "/" behind it.  What is wrong is told when it was not before, by disk and key, as numbers in the words change; what is not any
+ * more, only of a disk that has answered, or in the place, and by the name, of which there is another one.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +66,18 @@ static void find_disks(struct disks *disks, const struct mapped_list *list)
 		}
 }
 
+/* Which disk it is: the kernel's number of it, and what it says itself, if anything. */
+static void begin(FILE *out, const struct disk *disk)
+{
+	char *wwid = disk_identity(disk->directory);
+	uint64_t sequence = 0;
+
+	sysfs_number(disk->directory, "diskseq", &sequence);
+	fprintf(out, "/%s %" PRIu64 " %s\n", disk->name, sequence, wwid ? wwid : "");
+	fflush(out);
+	free(wwid);
+}
+
 static void answer(FILE *out, const struct disk *disk)
 {
 	struct health_of of = { .disk = disk->name, .cache = disk->cache, .rotational = disk_rotates(disk) };
@@ -117,8 +130,7 @@ static _Noreturn void ask(const struct disk_watch *watch, const struct mapped_li
 
 		if (is_lost(watch, name) || strpbrk(name, "\n "))
 			continue;
-		fprintf(out, "/%s\n", name);
-		fflush(out);
+		begin(out, &disks.disk[i]);
 		answer(out, &disks.disk[i]);
 		fputs("/\n", out);
 		fflush(out);
@@ -191,18 +203,51 @@ void disk_watch_ask(struct disk_watch *watch, const struct mapped_list *list)
 
 /* ------------------------------------------------------------------ what has changed */
 
-static bool is_known(char *const *known, size_t number, const char *what)
+/* One that came back may have another number; without either nobody knows, and it counts as the same. */
+static bool is_same_disk(const char *one, const char *other)
 {
-	for (size_t i = 0; i < number; i++)
-		if (!strcmp(known[i], what))
+	const char *wwid = strchr(one, ' ') + 1, *other_wwid = strchr(other, ' ') + 1;
+	unsigned long long sequence = strtoull(one, NULL, 10), other_sequence = strtoull(other, NULL, 10);
+
+	if (*wwid && *other_wwid)
+		return !strcmp(wwid, other_wwid);
+	return !sequence || !other_sequence || sequence == other_sequence;
+}
+
+static bool is_of(const char *what, const char *disk)
+{
+	size_t length = strlen(disk);
+
+	return !strncmp(what, disk, length) && what[length] == ' ';
+}
+
+static bool is_found(const struct disk_watch *watch, const char *what)
+{
+	for (size_t i = 0; i < watch->nr_found; i++)
+		if (!strcmp(watch->found[i], what))
 			return true;
 	return false;
 }
 
-static void know(char ***known, size_t *number, char *what)
+static bool is_known(const struct disk_watch *watch, const char *what)
 {
-	*known = must_allocate(realloc(*known, (*number + 1) * sizeof(**known)));
-	(*known)[(*number)++] = what;
+	for (size_t i = 0; i < watch->nr_known; i++)
+		if (!strcmp(watch->known[i].what, what))
+			return true;
+	return false;
+}
+
+static void find(struct disk_watch *watch, char *what)
+{
+	watch->found = must_allocate(realloc(watch->found, (watch->nr_found + 1) * sizeof(*watch->found)));
+	watch->found[watch->nr_found++] = what;
+}
+
+/* Of the disk that is asked. */
+static void know(struct disk_watch *watch, const char *what)
+{
+	watch->known = must_allocate(realloc(watch->known, (watch->nr_known + 1) * sizeof(*watch->known)));
+	watch->known[watch->nr_known++] = (struct disk_known){ must_print("%s", what), must_print("%s", watch->which) };
 }
 
 static void tell(struct changes *changes, const char *event, bool alarm, const char *disk, size_t length, char *text)
@@ -217,20 +262,21 @@ static void tell(struct changes *changes, const char *event, bool alarm, const c
 			     });
 }
 
-/* Those that were known of this disk, and are not found any more. */
-static void forget(struct disk_watch *watch, struct changes *changes)
+/* Of the disk that is asked what was known is over, with these words behind that: where it was found again, only of another disk (other). */
+static void forget(struct disk_watch *watch, bool other, const char *words, struct changes *changes)
 {
 	size_t length = strlen(watch->asked), kept = 0;
 
 	for (size_t i = 0; i < watch->nr_known; i++) {
-		char *what = watch->known[i];
+		struct disk_known *known = &watch->known[i];
 
-		if (strncmp(what, watch->asked, length) || what[length] != ' ' || is_known(watch->found, watch->nr_found, what)) {
-			watch->known[kept++] = what;
+		if (!is_of(known->what, watch->asked) || (other ? is_same_disk(known->which, watch->which) : is_found(watch, known->what))) {
+			watch->known[kept++] = *known;
 			continue;
 		}
-		tell(changes, "recovered", false, watch->asked, length, must_print("%s is over", what + length + 1));
-		free(what);
+		tell(changes, "recovered", false, watch->asked, length, must_print("%s is over%s", known->what + length + 1, words));
+		free(known->what);
+		free(known->which);
 	}
 	watch->nr_known = kept;
 }
@@ -240,10 +286,10 @@ static void take_wrong(struct disk_watch *watch, const char *line, size_t name, 
 {
 	char *what = must_print("%.*s", (int)key, line);
 
-	know(&watch->found, &watch->nr_found, what);
-	if (is_known(watch->known, watch->nr_known, what))
+	find(watch, what);
+	if (is_known(watch, what))
 		return;
-	know(&watch->known, &watch->nr_known, must_allocate(strdup(what)));
+	know(watch, what);
 	tell(changes, "disk", true, line, name, must_print("%s", line + name + 1));
 }
 
@@ -253,8 +299,17 @@ static void end_disk(struct disk_watch *watch)
 		free(watch->found[i]);
 	watch->nr_found = 0;
 	free(watch->asked);
-	watch->asked = NULL;
+	free(watch->which);
+	watch->asked = watch->which = NULL;
 	watch->answered = false;
+}
+
+/* "disk sequence wwid", of which the name is so long */
+static void begin_disk(struct disk_watch *watch, const char *line, size_t name, struct changes *changes)
+{
+	watch->asked = must_print("%.*s", (int)name, line);
+	watch->which = must_print("%s", line + name + 1);
+	forget(watch, true, ": it is another disk now", changes);
 }
 
 static void take_line(struct disk_watch *watch, const char *line, struct changes *changes)
@@ -263,10 +318,10 @@ static void take_line(struct disk_watch *watch, const char *line, struct changes
 
 	if (*line == '/') {
 		if (watch->answered)
-			forget(watch, changes);
+			forget(watch, false, "", changes);
 		end_disk(watch);
 		if (line[1])
-			watch->asked = must_allocate(strdup(line + 1));
+			begin_disk(watch, line + 1, name - 1, changes);
 		watch->since = now();
 	} else if (line[name]) {
 		take_wrong(watch, line, name, strcspn(line, ":"), changes);
@@ -320,12 +375,12 @@ double disk_watch_left(const struct disk_watch *watch)
 
 void disk_watch_give_up(struct disk_watch *watch, struct changes *changes)
 {
-	char *disk = watch->asked, *words, *line;
+	char *disk = watch->asked, *which = watch->which, *words, *line;
 	double seconds = patience(watch->behind);
 
 	if (watch->answers < 0 || now() < watch->since + seconds)
 		return;
-	watch->asked = NULL;
+	watch->asked = watch->which = NULL;
 	kill(watch->child, SIGKILL);
 	watch->lost = must_allocate(realloc(watch->lost, (watch->nr_lost + 1) * sizeof(*watch->lost)));
 	watch->lost[watch->nr_lost++] = (struct disk_lost){ watch->child, watch->answers, must_print("%s", disk ? disk : "") };
@@ -335,6 +390,7 @@ void disk_watch_give_up(struct disk_watch *watch, struct changes *changes)
 		return;
 	words = health_silence(disk, seconds);
 	line = must_print("%s answer: %s", disk, words);
+	watch->which = which;
 	take_wrong(watch, line, strlen(disk), strcspn(line, ":"), changes);
 	end_disk(watch);
 	free(line);
@@ -348,8 +404,10 @@ void disk_watch_free(struct disk_watch *watch)
 		close(watch->answers);
 		stop_hearing(watch);
 	}
-	for (size_t i = 0; i < watch->nr_known; i++)
-		free(watch->known[i]);
+	for (size_t i = 0; i < watch->nr_known; i++) {
+		free(watch->known[i].what);
+		free(watch->known[i].which);
+	}
 	for (size_t i = 0; i < watch->nr_lost; i++)
 		forget_lost(&watch->lost[i]);
 	free(watch->found);

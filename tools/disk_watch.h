@@ -21,17 +21,24 @@ struct disk_lost {
 	char *disk;
 };
 
+/* What was told. */
+struct disk_known {
+	char *what; /* "disk key" */
+	char *which; /* of those that had the name: "sequence wwid", 0 and nothing where that is not known */
+};
+
 struct disk_watch {
 	pid_t child; /* that asks now; 0: none */
 	int answers; /* what it has found; -1: nothing is asked */
 	char *text; /* of that, what no line has ended yet */
 	size_t length;
 	char *asked; /* the disk that is asked now; NULL: none */
+	char *which; /* of it: as disk_known.which */
 	bool answered; /* it has */
 	double since; /* it is asked; CLOCK_MONOTONIC */
 	char **found; /* "disk key": what is wrong with it */
 	size_t nr_found;
-	char **known; /* the same of all: what is wrong, and was told */
+	struct disk_known *known; /* of all: what is wrong, and was told */
 	size_t nr_known;
 	char *behind; /* the disk that was given up: those behind it are to be asked; NULL: none was */
 	struct disk_lost *lost;

@@ -40,6 +40,7 @@
 #include "stack_age.h"
 #include "stack_layers.h"
 #include "stack_legs.h"
+#include "stack_mkfs.h"
 #include "stack_paths.h"
 #include "stack_plan.h"
 #include "stack_steps.h"
@@ -439,43 +440,6 @@ static int make_crypt(struct making *m)
 	return result;
 }
 
-/* The words of mkfs, and those of --mkfs-options between them. */
-static int run_mkfs(const struct stack *stack, const char *device)
-{
-	const char *words[STACK_PATH_MAX / 2 + 16];
-	char uuid[UUID_TEXT], *program = must_print("mkfs.%s", stack->fs), *option, *further = must_print("%s", stack->mkfs), *rest = further,
-	     *word, *said;
-	uint8_t part[16];
-	unsigned n = 0;
-	int code;
-
-	stack_part(stack, "fs", part);
-	uuid_text(part, uuid);
-	option = must_print("uuid=%s", uuid);
-	words[n++] = program;
-	words[n++] = "-q";
-	words[n++] = strcmp(stack->fs, "ext4") ? "-f" : "-F";
-	words[n++] = strcmp(stack->fs, "xfs") ? "-U" : "-m";
-	words[n++] = strcmp(stack->fs, "xfs") ? uuid : option;
-	if (*stack->label) {
-		words[n++] = "-L";
-		words[n++] = stack->label;
-	}
-	while ((word = strsep(&rest, " ")))
-		if (*word)
-			words[n++] = word;
-	words[n++] = device;
-	words[n] = NULL;
-	code = program_run(words, &said);
-	if (code)
-		complain(LARDER_FAILED, "%s: %s failed: %s", device, program, said);
-	free(said);
-	free(further);
-	free(option);
-	free(program);
-	return code ? LARDER_FAILED : LARDER_DONE;
-}
-
 static int make_filesystem(struct making *m)
 {
 	char *node;
@@ -484,7 +448,7 @@ static int make_filesystem(struct making *m)
 	if (result || !*m->stack.fs)
 		return result;
 	node = stack_top_node(&m->stack);
-	result = run_mkfs(&m->stack, node);
+	result = stack_mkfs(&m->stack, node);
 	free(node);
 	return result;
 }

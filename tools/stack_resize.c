@@ -6,10 +6,12 @@
  * grown to what is below it, by what that layer has for it, and has nothing to do when it is that large already: so whoever is cut
  * off runs it again, and a layer above one that could not grow stays as it is.  Nothing is written of how far it came.
  */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "create.h"
 #include "crypt_layer.h"
@@ -287,13 +289,20 @@ static int grow_crypt(const struct sight *sight, const struct resize_request *re
 static int grow_filesystem(const struct sight *sight, const struct resize_request *request)
 {
 	const char *words[6];
+	int code, file;
 	char *said;
-	int code;
+	bool held;
 
 	if (!*sight->stack.fs)
 		return LARDER_DONE;
 	filesystem_command(sight, words);
+	/* others have their turn, but nobody unmounts it */
+	file = open(sight->layers.mounted, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	held = file >= 0 && turn_pause();
 	code = program_run(words, &said);
+	turn_resume(held);
+	if (file >= 0)
+		close(file);
 	if (code)
 		complain(LARDER_FAILED, "%s: %s cannot make the %s on %s larger: %s; then larder resize %s once more", request->name,
 			 words[0], sight->stack.fs, sight->layers.top, *said ? said : "no reason given", request->name);

@@ -432,8 +432,10 @@ static int start_one(const char *word, const struct run_request *request)
 	if (result || request->locked)
 		return result;
 	result = open_crypt(&stack, request->keyfile);
-	if (result && marked)
-		crypt_mark(&stack, false); /* nobody locked it: an agent may ask for what was mistyped */
+	if (result && marked) { /* nobody locked it: an agent may ask for what was mistyped */
+		crypt_mark(&stack, false);
+		crypt_ask_again(&stack);
+	}
 	result = result ? result : start_mount(&stack, true);
 	if (!result)
 		printf("%s: started%s%s\n", stack.name, *stack.mount ? ", mounted on " : "", stack.mount);

@@ -477,6 +477,16 @@ static int create(struct job *job)
 	return make(job);
 }
 
+/* The next boot starts the volume with its snapshots, or not at all; the image that it starts from knows nothing of this store. */
+static void remark_of_root(const struct job *job)
+{
+	const char *where = job->layers.mounted;
+
+	if (!strcmp(where, "/") || !strcmp(where, "/usr"))
+		remark("%s: %s is on this stack, and does not start without the store: if an initramfs starts it, make that anew, with what the store is on: update-initramfs -u -k all, or dracut --regenerate-all --force",
+		       job->called, where);
+}
+
 int snapshot_create(int argc, char **argv)
 {
 	static const char usage[] = "larder snapshot create NAME@SNAPSHOT [--store DEVICE [--wipe] [--discard-dirty UUID] [--yes] | --size SIZE] [--dry-run]";
@@ -508,10 +518,12 @@ int snapshot_create(int argc, char **argv)
 	result = create(&job);
 	if (job.claim.dry_run)
 		return end(&job, result);
-	if (result && job.noted)
+	if (result && job.noted) {
 		undo(&job);
-	else if (!result)
+	} else if (!result) {
 		printf("snapshot %s: made; writes were blocked for %.1f ms\n", job.called, (double)job.blocked / 1000);
+		remark_of_root(&job);
+	}
 	return end(&job, result);
 }
 

@@ -260,6 +260,33 @@ bool crypt_is_marked(const struct stack *stack)
 	return stopped_is(part);
 }
 
+static void restart_unit(const char *volume)
+{
+	const char *escape[] = { "systemd-escape", "--template=larder-unlock@.service", "--", volume, NULL };
+	char *unit, *said = NULL;
+	int code = program_run(escape, &unit);
+
+	if (!code)
+		code = program_run((const char *const[]){ "systemctl", "try-restart", "--no-block", "--", unit, NULL }, &said);
+	if (code)
+		remark("%s: nobody is asked for its passphrase: %s; larder unlock goes on", volume, said ? said : unit);
+	free(unit);
+	free(said);
+}
+
+void crypt_ask_again(const struct stack *stack)
+{
+	const char *volume;
+	struct sight sight;
+
+	if (!fstab_is_systemds() || look(stack, &sight))
+		return;
+	volume = strrchr(sight.layers.node, '/');
+	if (volume && !sight.layers.open)
+		restart_unit(volume + 1);
+	look_away(&sight);
+}
+
 bool stack_locked(const struct stack *stack)
 {
 	struct sight sight;

@@ -50,6 +50,8 @@ bool stack_locked(const struct stack *stack);
 /* What somebody locked, or unlocks himself at this moment: larder-unlock@.service leaves it so. */
 void crypt_mark(const struct stack *stack, bool locked);
 bool crypt_is_marked(const struct stack *stack);
+/* What was marked, and is not any more, the unit has left alone for good: it is to look again, if it has.  Nobody waits for that. */
+void crypt_ask_again(const struct stack *stack);
 
 /* larder unlock --agent.  volume: its name for dm. */
 int stack_unlock_by_agent(const char *volume);

@@ -180,7 +180,7 @@ int stack_check_same(const struct stack *stack)
 		return result;
 	result = stack_find(&stacks, uuid_text(stack->uuid, uuid), &found);
 	if (!result && (!found->whole || found->stack.generation != stack->generation))
-		result = complain(LARDER_BUSY, "%s: was changed while the question was open; begin anew: larder show %s", stack->name,
+		result = complain(LARDER_BUSY, "%s: was changed meanwhile; begin anew: larder show %s", stack->name,
 				  stack->name);
 	stacks_free(&stacks);
 	return result;

@@ -37,7 +37,7 @@ int stack_refuse_copy(const char *name, const char *a, const char *b); /* the co
 /* By name or UUID.  Complains when there is none, or more than one. */
 int stack_find(const struct stacks *stacks, const char *word, const struct found **found);
 
-/* Behind a question, asked without the lock: is the description what it was?  Complains. */
+/* Behind a question, say, asked without the lock: is the description what it was?  Complains. */
 int stack_check_same(const struct stack *stack);
 
 #endif

@@ -747,6 +747,52 @@ static void cuts_of_remove(void)
 	cuts_of(REMOVE);
 }
 
+/* What reading a key, `way` it comes, ends with; of a pipe whose other end stays open.  Asked for by a stranger: it is not waited for. */
+static int read_from(int way, const char *text, bool ended, struct secret *secret)
+{
+	char *fifo = must_print("%s/fifo", directory);
+	int ends[2], was = dup(STDIN_FILENO), result;
+
+	CHECK(!pipe(ends) && write(ends[1], text, strlen(text)) == (ssize_t)strlen(text), "pipe");
+	if (ended)
+		close(ends[1]);
+	dup2(ends[0], STDIN_FILENO);
+	if (way == 2) { /* one that nobody ever writes to */
+		CHECK(!mkfifo(fifo, 0600), "fifo");
+		result = secret_read(fifo, "data", false, secret);
+		unlink(fifo);
+	} else {
+		result = secret_read(way ? "/dev/stdin" : NULL, "data", false, secret);
+	}
+	dup2(was, STDIN_FILENO);
+	close(was);
+	close(ends[0]);
+	if (!ended)
+		close(ends[1]);
+	free(fifo);
+	operations++;
+	return result;
+}
+
+static void strangers(void)
+{
+	struct secret secret;
+
+	setenv(PROGRAM_SECRET_WAIT, "1", 1);
+	alarm(20);
+	CHECK(read_from(0, "half a line", false, &secret) && read_from(0, "", false, &secret), "a line that does not end");
+	CHECK(read_from(1, "a key", false, &secret), "a pipe that does not end");
+	CHECK(read_from(2, "", true, &secret), "a pipe of which there is no other end");
+	CHECK(!read_from(0, "a line\nand more", false, &secret) && secret.length == 6 && !memcmp(secret.bytes, "a line", 6), "line");
+	secret_free(&secret);
+	for (int way = 0; way < 2; way++) {
+		CHECK(!read_from(way, "a key", true, &secret) && secret.length == 5 && !memcmp(secret.bytes, "a key", 5), "pipe that ends, way %d", way);
+		secret_free(&secret);
+	}
+	alarm(0);
+	unsetenv(PROGRAM_SECRET_WAIT);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1)
@@ -772,6 +818,7 @@ int main(int argc, char **argv)
 	run_test("token_words", token_words);
 	run_test("clevis", clevis);
 	run_test("late_tpm2", late_tpm2);
+	run_test("strangers", strangers);
 	run_test("bound_in_time", bound_in_time);
 	unlink(header);
 	unlink(backup);

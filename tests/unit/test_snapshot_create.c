@@ -27,7 +27,8 @@ static struct world {
 	unsigned stores; /* that there were */
 	const char *content; /* of the volume, as libblkid calls it; NULL: nothing that is refused */
 	bool shown;
-	unsigned half_made, sought; /* said: of what is half made; that a store is nowhere */
+	const char *mounted; /* NULL: it is not */
+	unsigned half_made, sought, image; /* said: of what is half made; that a store is nowhere; that an initramfs is to be made anew */
 	unsigned step, fails_at, killed_at; /* fails_at, killed_at 0: never */
 	bool fails_on; /* and all that comes behind that fails, too */
 } *world;
@@ -50,6 +51,7 @@ int complain(enum larder_exit code, const char *format, ...)
 void remark(const char *format, ...)
 {
 	world->half_made += !!strstr(format, "is half made; larder snapshot remove");
+	world->image += !!strstr(format, "update-initramfs");
 }
 
 bool arguments_words(int argc, char **argv, const char *usage, const struct argument *arguments, int min, int max, int *first, int *result)
@@ -105,6 +107,8 @@ void layers_find(const struct stacks *stacks, const struct stack *stack, struct 
 	static struct mapped volume = { .name = "data", .target = "data", .sectors = 1 << 20 };
 
 	*layers = (struct layers){ .volume = &volume, .top = "/dev/mapper/data" };
+	if (world->mounted)
+		strcpy(layers->mounted, world->mounted);
 }
 
 void layers_free(struct layers *layers)
@@ -254,7 +258,7 @@ static int run(int (*verb)(int argc, char **argv), char *called)
 	pid_t child;
 
 	fflush(stdout);
-	world->step = world->half_made = world->sought = 0;
+	world->step = world->half_made = world->sought = world->image = 0;
 	child = fork();
 	if (!child) {
 		int result = freopen("/dev/null", "w", stdout) ? verb(2, argv) : KILLED;
@@ -417,6 +421,19 @@ static void contents(void)
 	CHECK(run(snapshot_create, "data@one") == LARDER_USAGE && !world->stores, "btrfs, by the description");
 }
 
+/* Of what an initramfs starts it is said that this needs the store. */
+static void root(void)
+{
+	static const char *const where[] = { "/", "/usr", "/srv", NULL };
+
+	for (size_t i = 0; i < sizeof(where) / sizeof(where[0]); i++) {
+		make_world(5);
+		world->mounted = where[i];
+		CHECK(!run(snapshot_create, "data@one") && stores() == 1 && world->image == (i < 2), "%zu: said %u times", i, world->image);
+		operations++;
+	}
+}
+
 int main(void)
 {
 	world = mmap(NULL, sizeof(*world), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -426,5 +443,6 @@ int main(void)
 	run_test("cannot_go_back", cannot_go_back);
 	run_test("serials", serials);
 	run_test("contents", contents);
+	run_test("root", root);
 	return 0;
 }

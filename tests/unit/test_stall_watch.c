@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * daemon/stall_watch.c: what a larderd that was killed has told of stays told of until it is judged; and who stood still does not catch up with looks.
+ * daemon/stall_watch.c: what a larderd that was killed, or restarted, has told of stays told of until it is judged; and who stood still does not catch up with looks.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -170,6 +170,32 @@ static void those_that_are_left(sd_event *event, int journal)
 	stall_watch_free(watch);
 }
 
+/* It hangs on, and is told of once; what has answered meanwhile the next one says. */
+static void restarted(sd_event *event, int journal)
+{
+	struct stall_watch *watch;
+
+	put_stat("sda", 12, 2);
+	put_stat("sdb", 13, 2);
+	check(stall_watch_new(&watch, event, true, changed, NULL) >= 0, "one that is restarted");
+	stall_watch_set(watch, 3);
+	check_told(event, "sda sdb ", "has told of two");
+	free(said(journal));
+	stall_watch_free(watch);
+	check_told(event, "sda sdb ", "which are told of while it is not there");
+	put_stat("sdb", 14, 0);
+	check(stall_watch_new(&watch, event, true, changed, NULL) >= 0, "the next one");
+	stall_watch_set(watch, 3);
+	check_told(event, "sda ", "takes over");
+	run_for(event, 4);
+	check_told(event, "sda ", "and sees the same");
+	check_said(journal, "volume data: sdb answers again\n", "of which it says nothing again");
+	put_stat("sda", 13, 0);
+	check_told(event, "", "all of it ends");
+	stall_watch_set(watch, 0);
+	stall_watch_free(watch);
+}
+
 static int count(sd_event_source *source, void *data)
 {
 	const struct stall_watch *watch = data;
@@ -213,6 +239,7 @@ int main(void)
 		return 1;
 	setenv("LARDER_RUN", root, 1);
 	those_that_are_left(event, journal);
+	restarted(event, journal);
 	stood_still(event);
 	journal_close();
 	close(journal);

@@ -2,6 +2,7 @@
 /*
  * tools/stack_steps.c.  start_mount(), with systemd and mount(8) of our own: by what it mounts, and that it believes nobody who only says that it is
  * mounted.  start_crypt_by_token(): what somebody locks meanwhile an agent leaves so; what a kill has left of an unlock goes first.
+ * crypt_ask_again(): the unit is restarted.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -290,10 +291,32 @@ static void half_open(void)
 	CHECK(!stop_crypt(&stack), "none is there");
 }
 
+/* Of a start by hand that has failed: by the unit, where there is systemd, unless somebody has opened it by then. */
+static void asked_again(void)
+{
+	static const char both[] = "systemd-escape --template=larder-unlock@.service -- data systemctl try-restart --no-block -- it says why ";
+	const struct stack stack = { .name = "data", .encrypted = true };
+
+	mountinfo = ROOT;
+	becomes = NULL;
+	turn = false;
+	status = 0;
+	for (int i = 0; i < 4; i++) {
+		systemd = i & 1;
+		opened = i & 2;
+		*ran = 0;
+		crypt_ask_again(&stack);
+		CHECK(!strcmp(ran, systemd && !opened ? both : ""), "%d: %s", i, ran);
+		operations++;
+	}
+	opened = false;
+}
+
 int main(void)
 {
 	run_test("mounts", mounts);
 	run_test("by_agent", by_agent);
 	run_test("half_open", half_open);
+	run_test("asked_again", asked_again);
 	return 0;
 }

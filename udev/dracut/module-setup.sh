@@ -42,6 +42,7 @@ depends() {
 	echo dm rootfs-block
 	[ -z "$(encrypted)" ] || echo crypt
 	[ -z "$(root_is_on --arrays)" ] || echo mdraid
+	[ -z "$(root_is_on --lvs)" ] || echo lvm
 }
 
 installkernel() {
@@ -110,6 +111,9 @@ install() {
 		dwarn "larder: root, or /usr, is on a volume, and the kernel $kernel has no module larder: by this initramfs it does not boot; dkms autoinstall -k $kernel, then dracut --force --kver $kernel"
 	fi
 	install_arrays
+	# stores of snapshots: nothing that root is on leads there, and the module lvm starts no others where the words name some
+	root_is_on --lvs > "$initdir/etc/larder/lvs" || :
+	[ -s "$initdir/etc/larder/lvs" ] || rm -f "$initdir/etc/larder/lvs"
 	install_encrypted
 	# shellcheck disable=SC2154
 	inst_hook initqueue/settled 70 "$moddir/larder-assemble.sh"

@@ -7,6 +7,8 @@ ever or not at all.  More of it: test_members.py.
 
 import itertools
 import random
+import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +80,33 @@ def test_missing_ssd(rig, larderd, away):
     other.plug()
     rig.verify(failed=1)
     assert late.file.read_bytes() == before, "the stale SSD was written to"
+
+
+def test_again(rig):
+    """Without larderd: its own looks are no events, so that the pauses grow; what comes is looked at at once."""
+    late = rig.ssd[1]
+    rig.ssd[0].plug()
+    rig.hdd.plug()
+    settle()
+    name = str(members.FILES / "notify-again")
+    Path(name).unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        s.bind(name)
+        s.settimeout(members.SECONDS)
+        words = ["larder", "assemble", "--again", "--conf", "data"]
+        with subprocess.Popen(words, env=members.ENVIRONMENT | {"NOTIFY_SOCKET": name}, stderr=subprocess.DEVNULL) as process:
+            try:
+                for pause in (5, 10, 20, 40):
+                    assert s.recv(4096).decode().endswith(f"and in {pause} s")
+                assert process.poll() is None and not running("data")
+                began = time.monotonic()
+                late.plug()
+                assert s.recv(4096).decode().startswith("READY=1\nSTATUS=started")
+                assert time.monotonic() < began + 30, "it slept on"
+                assert process.wait(members.SECONDS) == 0
+            finally:
+                process.kill()
+    rig.verify()
 
 
 def test_killed_anywhere(rig, larderd, seed):

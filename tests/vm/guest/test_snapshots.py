@@ -828,7 +828,7 @@ def test_question_holds_up_nobody(disks, store):
         run = answered(["larder", "snapshot", "create", ONE, "--store", store, "--wipe"], "Wipe it?", others)
         assert "ext4" in run.stdout
         if changes:
-            assert run.returncode == BUSY and "was changed while the question was open" in run.stderr, run.stderr
+            assert run.returncode == BUSY and "was changed meanwhile" in run.stderr, run.stderr
             assert not states() and "ext4" in command.output("blkid", "-p", store)
         else:
             assert run.returncode == DONE and states() == {ONE: "valid"}, run.stderr

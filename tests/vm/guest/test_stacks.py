@@ -435,6 +435,51 @@ def test_array_that_was_made_read_only(disks):
     remove()
 
 
+def test_others_have_their_turn(disks, monkeypatch, tmp_path):
+    """While a filesystem is made, or made larger, which may take long: but nobody goes on with that stack, or takes it away."""
+    ssd0, ssd1, hdd0, hdd1 = disks
+    hold = tmp_path / "hold"
+    for program in ("mkfs.ext4", "resize2fs"):
+        real, path = shutil.which(program, path=f"{os.environ['PATH']}:/sbin:/usr/sbin"), tmp_path / program
+        path.write_text(f'#!/bin/sh\ntouch {path}.began\nwhile [ -e {hold} ]; do sleep 0.1; done\nexec {real} "$@"\n')
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    @contextlib.contextmanager
+    def held(program, *words):
+        """It runs, and goes on behind the block."""
+        hold.touch()
+        (tmp_path / f"{program}.began").unlink(missing_ok=True)
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(["larder", *words], **pipes) as p:
+            try:
+                wait_for((tmp_path / f"{program}.began").exists, 120, f"{program} to begin")
+                yield
+            finally:
+                hold.unlink()
+            said = p.communicate(timeout=120)[1]
+        assert p.returncode == 0, said
+
+    made = ["create", "data", "--backing", hdd0, "--cache", ssd0, "--size", "40M", "--mkfs", "ext4", "--mount", MOUNTED, "--yes"]
+    with held("mkfs.ext4", *made):
+        larder("create", "more", "--backing", hdd1, "--cache", ssd1, "--yes")
+        refused(BUSY, ["create", "--resume", "data"], "another larder makes its filesystem")
+        for verb in (["remove", "data"], ["stop", "data"], ["volume", "stop", "data"]):
+            run = larder(*verb, code=None)
+            assert run.returncode and "data" in dm.names(), run
+    assert os.path.ismount(MOUNTED) and "fine" in larder("status", "data").stdout
+    write(0)
+    with held("resize2fs", "resize", "data", "--yes"):
+        larder("stop", "more")
+        refused(BUSY, ["stop", "data"], "cannot unmount")
+    check([0])
+    assert room() > 50 * MIB
+    larder("start", "more")
+    larder("remove", "more", "--discard-data", rows("more")["stack"]["uuid"])
+    remove()
+    nothing_left(disks)
+
+
 def test_passphrase_stays_hidden(disks, tmp_path):
     """On stdin; in no process list, no superblock, no log."""
     secret = "correct horse battery staple"

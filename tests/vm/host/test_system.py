@@ -108,6 +108,11 @@ whole|degraded)
 	arrives /srv/one-by-one /srv/other
 	check /srv/one-by-one
 	check /srv/other
+	# an agent asks for what was mistyped, and has what was typed before
+	larder stop one-by-one
+	printf mistyped | larder start one-by-one 2> /dev/null && say "one-by-one has started"
+	arrives /srv/one-by-one
+	check /srv/one-by-one
 	say "$(questions | wc -l) questions left"
 	touch /run/enough
 	wait
@@ -239,6 +244,7 @@ def test_reboot(boot, make_disk_file):
             "they end at 0",
             "/srv/one-by-one holds what was written",
             "/srv/other holds what was written",
+            "/srv/one-by-one holds what was written",
             "0 questions left",
             "status 0" if phase == "whole" else "status 10",
         ], console[-6000:]
