@@ -852,7 +852,21 @@ def test_stack_whose_disks_are_away(larder, described):
     rows, _ = described.rows()
     assert [(r["name"], r["state"], r["uuid"]) for r in rows] == [("films", "incomplete", str(other))]
     assert "its disks are not here" in larder("status", "films", code=BROKEN).stdout
-    one_line(larder("remove", "films", code=NOT_FOUND), "not here")
+    before = digest(described.ssd)
+    one_line(larder("remove", "films", code=NOT_FOUND), "not here", f"LOST, with --discard-data {other}")
+    one_line(larder("remove", "films", "--discard-data", described.uuid, code=UNSAFE), str(other), "nothing was removed")
+    # what cannot be read may be its disk
+    lost = larder.volume("lost", 64 * MIB)
+    for known in (False, True):
+        patch_both(lost, VOLUME, uuid=uuid.uuid5(other, "volume").bytes if known else bytes(16))
+        signatures.write(lost, SB + 200, b"x")
+        signatures.write(lost, field(lost, VOLUME, "copy_offset") + 200, b"x")
+        run = larder("remove", "films", "--discard-data", other, code=UNSAFE)
+        one_line(run, lost, "not valid", "films", f"larder super check {lost}")
+        larder.devices.remove(lost)
+        lost.unlink()
+        lost = larder.volume("lost", 64 * MIB)
+    assert digest(described.ssd) == before
     one_line(larder("start", "films", code=NOT_FOUND), "not here")
     for verb in (["resize", "data"], *DEVICES):
         one_line(larder(verb[0], "films", *verb[2:], code=NOT_FOUND), "not started, or its disks are not here")

@@ -8,7 +8,11 @@ from collections.abc import Callable, Sequence
 
 
 def answered(
-    words: Sequence[object], question: str, meanwhile: Callable[[], object], environment: dict[str, str] | None = None, word: bytes = b"y"
+    words: Sequence[object],
+    question: str,
+    meanwhile: Callable[[], object],
+    environment: dict[str, str] | None = None,
+    word: bytes = b"y",
 ) -> subprocess.CompletedProcess:
     """With yes, or another word, behind `meanwhile`.  stderr: what it says behind the question."""
     shell, answer = pty.openpty()
