@@ -163,7 +163,7 @@ def test_kept_data_look_like_a_signature(larder, described, kept):
 
 
 def kept(store, chunk, *origins):
-    """As dm-snapshot does, chunks of the volume with these numbers, one behind the other, in as many areas as it takes; where each is."""
+    """As dm-snapshot keeps chunks of the volume with these numbers, in as many areas as it takes; where each is in the store."""
     places, each, area = {}, chunk // 16, 1
     signatures.write(store, MIB, struct.pack("<4I", 0x70416E53, 1, 1, chunk // 512))
     for at in range(0, len(origins) + 1, each):
