@@ -391,7 +391,8 @@ static int block_facts(struct device *device)
 /* The descriptors of a device; *step says what failed.  Returns 0 or -errno. */
 static int open_descriptors(struct device *device, enum device_access access, const char **step)
 {
-	int flags = (access == DEVICE_CLAIM ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK;
+	bool writes = access == DEVICE_CLAIM || access == DEVICE_BESIDE, alone = access == DEVICE_CLAIM || access == DEVICE_EXAMINE;
+	int flags = (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK;
 	struct stat status;
 	dev_t number;
 
@@ -402,14 +403,14 @@ static int open_descriptors(struct device *device, enum device_access access, co
 	device->block = S_ISBLK(status.st_mode);
 	if (!device->block && !S_ISREG(status.st_mode))
 		return -ENOTBLK;
-	if (device->block && access == DEVICE_CLAIM) {
+	if (device->block && writes) {
 		device->lock = lock_whole_disk(status.st_rdev);
 		*step = "lock the whole disk of";
 		if (device->lock < 0)
 			return device->lock;
 		*step = "open";
 	}
-	device->fd = open(device->path, flags | (device->block && access != DEVICE_READ ? O_EXCL : 0));
+	device->fd = open(device->path, flags | (device->block && alone ? O_EXCL : 0));
 	if (device->fd < 0 || fstat(device->fd, &status))
 		return -errno;
 	if (S_ISBLK(status.st_mode) != device->block || status.st_rdev != number)
@@ -471,7 +472,7 @@ int device_open(struct device *device, const char *path, enum device_access acce
 	const char *step;
 	int error;
 
-	if (access != DEVICE_READ && !stat(path, &status) && S_ISBLK(status.st_mode) &&
+	if (access != DEVICE_READ && access != DEVICE_BESIDE && !stat(path, &status) && S_ISBLK(status.st_mode) &&
 	    device_usage(status.st_rdev, usage, sizeof(usage)))
 		return complain(LARDER_BUSY, "%s: in use: %s; release it first", path, usage);
 	error = descriptors(device, path, access, &step);

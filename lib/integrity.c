@@ -52,30 +52,54 @@ void leg_fill(union superblock *sb, const struct leg_fields *fields)
 	memcpy(sb->bytes + sizeof(sb->head), fields, sizeof(*fields));
 }
 
+struct host_change {
+	const uint8_t *leg, *host;
+};
+
 static int change_host(union superblock *sb, bool *write, void *data)
 {
+	const struct host_change *change = data;
 	struct leg_fields fields;
 
-	*write = leg_is(sb, &fields);
-	memcpy(fields.host, data, 16);
+	*write = leg_is(sb, &fields) && !memcmp(sb->head.uuid, change->leg, 16);
+	memcpy(fields.host, change->host, 16);
 	if (*write)
 		leg_fill(sb, &fields);
 	return LARDER_DONE;
 }
 
+/* What runs begins behind the superblock, which nobody else writes to.  *held: it does. */
+static int open_beside(struct device *device, const char *disk, const uint8_t leg[16], bool *held)
+{
+	int result = claim_check(disk, LARDER_KIND_OTHER, leg);
+
+	*held = false;
+	result = result ? result : device_open(device, disk, DEVICE_BESIDE);
+	if (result)
+		return result;
+	*held = leg_is_held(leg, device->number);
+	if (!*held)
+		device_close(device);
+	return LARDER_DONE;
+}
+
 int leg_set_host(const char *disk, const uint8_t leg[16], const uint8_t host[16])
 {
+	struct host_change change = { leg, host };
 	struct superblocks found;
 	struct device device;
-	uint8_t given[16];
-	bool ours;
-	int result = claim_member(&device, &found, disk, LARDER_KIND_OTHER, leg, &ours);
+	bool ours, held;
+	int result = open_beside(&device, disk, leg, &held);
 
-	if (result || !ours)
-		return result ? result : LARDER_UNSAFE;
-	superblocks_free(&found);
-	memcpy(given, host, 16);
-	result = superblock_change(&device, change_host, given);
+	if (!result && !held) {
+		result = claim_member(&device, &found, disk, LARDER_KIND_OTHER, leg, &ours);
+		if (result || !ours)
+			return result ? result : LARDER_UNSAFE;
+		superblocks_free(&found);
+	}
+	if (result)
+		return result;
+	result = superblock_change(&device, change_host, &change);
 	device_close(&device);
 	return result;
 }

@@ -33,7 +33,7 @@ bool leg_is(const union superblock *sb, struct leg_fields *fields);
 bool leg_is_of(const union superblock *sb, const uint8_t stack[16]);
 /* Makes a superblock of LARDER_KIND_OTHER, whose head is filled, that of a leg. */
 void leg_fill(union superblock *sb, const struct leg_fields *fields);
-/* It is that machine's from now on; it must not run.  Complains. */
+/* It is that machine's from now on, whether it runs or not.  Complains. */
 int leg_set_host(const char *disk, const uint8_t leg[16], const uint8_t host[16]);
 
 /* Bytes that dm-integrity leaves of a disk of so many, about. */

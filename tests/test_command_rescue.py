@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 from harness import (
     BUSY,
+    CACHE,
     DONE,
     FAILED,
     MIB,
@@ -52,6 +54,7 @@ from rescue_images import (
     version,
     written,
 )
+from test_command_stack import OF_VOLUME, ON_VOLUME, pack
 
 pytest_plugins = ["larder_fixtures"]
 MAY_BE_DIRTY, CLEAN_VOID = 1, 4  # flags of a volume
@@ -390,6 +393,58 @@ def test_damaged_data(crashed):
     run = crashed.larder("rescue", "writeback", "image", "--yes", "--skip-damaged", crashed.uuid(), code=FAILED)
     assert "8 damaged sectors were not written" in run.stderr
     written(crashed, remains)
+
+
+def with_snapshots(pair, *snapshots):
+    """Its volume is that of a stack with these."""
+    stack = uuid.uuid4()
+    text = {"name": "image", "uuid": str(stack), "generation": 3, "state": "ready", "step": 6, "legs": 1, "mode": "writeback"}
+    text |= {"volume": str(uuid.uuid5(stack, "volume")), "cache": str(uuid.UUID(bytes=field(pair.ssd, CACHE, "cache_uuid")))}
+    patch_both(pair.hdd, ON_VOLUME, stack=pack(text | {"own_cache": 1, "snapshots": snapshots}, OF_VOLUME))
+
+
+def snapshots_of(pair, at=SB):
+    said = json.loads(read(pair.hdd, at + ON_VOLUME["stack"][0] + 16, 2032).rstrip(b"\0"))
+    return said["generation"], said["snapshots"]
+
+
+@pytest.mark.parametrize("what", ["nothing", "data", "log"])
+def test_snapshots_share_what_is_lost(crashed, what):
+    """They are lost with it, which is said before; not where the cache keeps an error in the place of it."""
+    if what == "log":
+        crashed.make(LONGER)
+        record = crashed.records()[2]
+        crashed.damage(crashed.ssd, f"commit:{record['segment']}:{record['slot']}", "body[4]=^1", "--keep-crc")
+    elif what == "data":
+        one_damaged(crashed)
+    with_snapshots(crashed, "15 lost x", "17 ready daily", "19 ready weekly")
+    before = snapshots_of(crashed)
+    words = ["rescue", "writeback", "image", "--yes", "--skip-damaged", crashed.uuid()]
+    said = crashed.larder(*words, "--dry-run").stdout
+    told = [line.split()[4] for line in said.splitlines() if "shares what is LOST, and is lost with it" in line]
+    assert told == ([] if what == "nothing" else ["daily", "weekly"]) and snapshots_of(crashed) == before
+    if what == "data":
+        assert "snapshot" not in crashed.larder(*words, "--keep-cache", code=FAILED).stdout and snapshots_of(crashed) == before
+    crashed.larder(*words, code=DONE if what == "nothing" else FAILED)
+    assert crashed.is_released()
+    after = before if what == "nothing" else (4, ["15 lost x", "17 lost daily", "19 lost weekly"])
+    assert snapshots_of(crashed) == snapshots_of(crashed, field(crashed.hdd, VOLUME, "copy_offset")) == after
+
+
+@pytest.mark.parametrize("keep", ["none", "all"])
+def test_snapshots_are_noted_before_the_disk_stands_alone(crashed, tools, keep):
+    """At each write and flush of both superblocks."""
+    one_damaged(crashed)
+    with_snapshots(crashed, "17 ready daily")
+    cut, seen = Cut(crashed, tools), set()
+    words = ["rescue", "writeback", crashed.hdd, "--yes", "--skip-damaged", crashed.uuid()]
+    assert cut(0, keep, *words).returncode == FAILED
+    calls = cut.calls()
+    for at in range(calls - 9, calls + 1):
+        assert cut(at, keep, *words).returncode == CUT
+        place = counting(crashed)
+        seen.add((crashed.is_released(place), snapshots_of(crashed, place)[1][0].split()[1]))
+    assert seen == {(False, "ready"), (False, "lost"), (True, "lost")}
 
 
 def test_checksums_of_commit_blocks(crashed):

@@ -3,6 +3,7 @@
 
 import json
 import os
+import struct
 import sys
 import uuid
 from pathlib import Path
@@ -16,6 +17,7 @@ from harness import (
     DONE,
     FAILED,
     HEAD,
+    KIB,
     MAGIC,
     MIB,
     NOT_FOUND,
@@ -29,6 +31,7 @@ from harness import (
     field,
     one_line,
     patch,
+    read,
 )
 from test_command_stack import Described
 
@@ -157,6 +160,59 @@ def test_kept_data_look_like_a_signature(larder, described, kept):
     larder("volume", "start", "data", "--without-cache", "--dry-run")
     assert not removed(larder, "daily").stderr
     assert not listed(larder) and not field(store, HEAD, "magic").strip(b"\0") and not blkid(store)
+
+
+def kept(store, chunk, *origins):
+    """As dm-snapshot keeps chunks of the volume with these numbers, in as many areas as it takes; where each is in the store."""
+    places, each, area = {}, chunk // 16, 1
+    signatures.write(store, MIB, struct.pack("<4I", 0x70416E53, 1, 1, chunk // 512))
+    for at in range(0, len(origins) + 1, each):
+        table = b""
+        for i, origin in enumerate(origins[at : at + each]):
+            places[origin] = MIB + (area + 1 + i) * chunk
+            signatures.write(store, places[origin], b"%07d." % origin * (chunk // 8))
+            table += struct.pack("<2Q", origin, area + 1 + i)
+        signatures.write(store, MIB + area * chunk, table.ljust(chunk, b"\0"))
+        area += each + 1
+    return places
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+@pytest.mark.parametrize("chunk", [16 * KIB, 4 * KIB])
+def test_kept_key_slots_are_overwritten(larder, described, encrypted, chunk):
+    """What the store has of the first 16 MiB of the volume, which is where LUKS has them; in whichever area; and nothing else."""
+    crypt = {"crypt": str(uuid.uuid5(described.uuid, "crypt"))} if encrypted else {}
+    described.volume(described.plain | crypt | {"snapshots": ["17 ready daily"]})
+    store = store_of(larder, described, 17)
+    slots = 16 * MIB // chunk
+    origins = [5000 + i for i in range(chunk // 16 - 1)] + [slots - 1, slots, 0, *range(9000, 9300), 1]
+    places = kept(store, chunk, *origins)
+    assert not removed(larder, "daily").stderr
+    assert not listed(larder) and not field(store, HEAD, "magic").strip(b"\0")
+    gone = {origin for origin, at in places.items() if not read(store, at, chunk).strip(b"\0")}
+    assert gone == ({slots - 1, 0, 1} if encrypted else set())
+    assert all(read(store, at, 8) == b"%07d." % origin for origin, at in places.items() if origin not in gone)
+
+
+def test_store_that_tells_nothing_of_its_chunks(larder, described):
+    """Its head says what cannot be: it is given up all the same, with a line."""
+    described.volume(described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "snapshots": ["17 ready daily"]})
+    for size in (0, 512, 24 * KIB, 1 << 30):
+        store = store_of(larder, described, 17)
+        kept(store, 16 * KIB, 0)
+        signatures.write(store, MIB + 12, struct.pack("<I", size // 512))
+        one_line(removed(larder, "daily"), store, "LUKS header cannot be overwritten")
+        assert not listed(larder)
+        described.volume(described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "snapshots": ["17 ready daily"]})
+        larder.devices.remove(store)
+        store.unlink()
+    # places beyond its end, and in front of its contents
+    store = store_of(larder, described, 17)
+    kept(store, 16 * KIB, 0, 1, 2)
+    signatures.write(store, MIB + 16 * KIB, struct.pack("<6Q", 0, 1 << 40, 1, 4096, 2, (1 << 64) - 1))
+    before = store.stat().st_size
+    assert not removed(larder, "daily").stderr
+    assert store.stat().st_size == before and not listed(larder)
 
 
 def test_store_is_somebody_elses(larder, described):

@@ -852,7 +852,21 @@ def test_stack_whose_disks_are_away(larder, described):
     rows, _ = described.rows()
     assert [(r["name"], r["state"], r["uuid"]) for r in rows] == [("films", "incomplete", str(other))]
     assert "its disks are not here" in larder("status", "films", code=BROKEN).stdout
-    one_line(larder("remove", "films", code=NOT_FOUND), "not here")
+    before = digest(described.ssd)
+    one_line(larder("remove", "films", code=NOT_FOUND), "not here", f"LOST, with --discard-data {other}")
+    one_line(larder("remove", "films", "--discard-data", described.uuid, code=UNSAFE), str(other), "nothing was removed")
+    # what cannot be read may be its disk
+    lost = larder.volume("lost", 64 * MIB)
+    for known in (False, True):
+        patch_both(lost, VOLUME, uuid=uuid.uuid5(other, "volume").bytes if known else bytes(16))
+        signatures.write(lost, SB + 200, b"x")
+        signatures.write(lost, field(lost, VOLUME, "copy_offset") + 200, b"x")
+        run = larder("remove", "films", "--discard-data", other, code=UNSAFE)
+        one_line(run, lost, "not valid", "films", f"larder super check {lost}")
+        larder.devices.remove(lost)
+        lost.unlink()
+        lost = larder.volume("lost", 64 * MIB)
+    assert digest(described.ssd) == before
     one_line(larder("start", "films", code=NOT_FOUND), "not here")
     for verb in (["resize", "data"], *DEVICES):
         one_line(larder(verb[0], "films", *verb[2:], code=NOT_FOUND), "not started, or its disks are not here")
@@ -1498,6 +1512,7 @@ def test_cache_is_left(larder, described):
     patch_both(described.hdd, VOLUME, flags=0)
     run = larder("replace", "data", "cache", "larger")
     assert f"larder super wipe {described.ssd}" in run.stderr
+    assert "RISK: mode writeback on a single SSD" in run.stdout
     assert read(described.ssd, SB + ON_SSD["stack"][0], SIZE) == bytes(SIZE)
     assert str(described.uuid).encode() in read(larger, SB + ON_SSD["stack"][0], SIZE)
     assert cache_of(larder, described.hdd)["cache_uuid"] == str(uuid.UUID(bytes=field(larger, CACHE, "cache_uuid")))
@@ -1511,6 +1526,27 @@ def test_cache_is_left(larder, described):
     assert {cache_of(larder, x)["cache_uuid"] for x in (*ssds, described.hdd)} == {cache_of(larder, ssds[1])["cache_uuid"]}
     described.volume(described.plain | {"state": "removing", "generation": 9})
     one_line(larder("replace", "data", "cache", "fast", code=UNSAFE), "half made, or being removed")
+
+
+def test_what_writeback_risks_on_a_cache_that_is_there(larder, described):
+    """As `create` says it: by how many SSDs of it take dirty data."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
+    larder.cache("one")
+    pair = [larder.image(f"pair{i}", 64 * MIB) for i in range(2)]
+    larder("cache", "create", "pair", *(w for x in pair for w in ("--cache", x)))
+
+    def risks(cache):
+        said = larder("replace", "data", "cache", cache, "--dry-run").stdout.splitlines()
+        return [line for line in said if line.startswith("RISK")]
+
+    assert len(risks("one")) == 1 and "on a single SSD" in risks("one")[0]
+    assert risks("pair") == []
+    for ssd in pair:
+        patch_both(ssd, ON_SSD, stack=pack({"ready": [], "changing": [], "options": "mirror=none"}, OF_CACHE))
+    assert len(risks("pair")) == 1 and "a cache with mirror=none" in risks("pair")[0]
+    described.volume(described.plain | {"mode": "writethrough"})
+    assert risks("one") == risks("pair") == []
 
 
 def test_volume_of_a_stack_gets_no_other_cache(larder, described):

@@ -4,8 +4,8 @@
  *
  * The kernel drains it (message `drain`), and names it no more in the tables of the others; then the table of the cache is reloaded
  * without it, and its superblocks go, so that nobody takes it for a part of the cache.  One that has failed only leaves the table, and its place is
- * empty from then on: nothing is missed (message `dismiss`); one that joins leaves it too, and was never in the set.  While one is drained, which may
- * last hours, the turn is others': what is loaded then is read then.
+ * empty from then on: nothing is missed (message `dismiss`); one that joins leaves it too, and was never in the set.  Of one that cannot be read it may
+ * not be known which of these it is: that is asked.  While one is drained, which may last hours, the turn is others': what is loaded then is read then.
  * A spare was never in it, and only loses its superblocks.
  */
 #include <endian.h>
@@ -20,7 +20,8 @@
 
 struct remove_request {
 	const char *cache, *ssd;
-	bool no_wait, stop, dry_run;
+	bool no_wait, stop, dry_run, yes;
+	bool sure; /* it is a member, or its place may be given up in any case */
 };
 
 static int send(const struct set *set, const char *what, uint32_t place)
@@ -32,35 +33,91 @@ static int send(const struct set *set, const char *what, uint32_t place)
 	return result;
 }
 
-/* It was to join where one has failed, and has not come to be a member: it is not the one that is missed there. */
-static bool was_to_join(const struct set *set, const char *path)
-{
-	struct superblocks found;
-	struct device device;
-	bool was;
+/* Who is in a place whose SSD has failed? */
+enum tenant {
+	TENANT_MISSED, /* that one; or nobody */
+	TENANT_NEW, /* one that was to join there, and has not come to be a member: it is not the one that is missed */
+	TENANT_UNKNOWN, /* one of these */
+};
 
-	if (!strcmp(path, "-") || device_try(&device, path))
-		return false;
-	superblocks_read(&device, &found, false);
-	was = found.chosen && le32toh(found.chosen->sb->head.flags) & LARDER_CACHE_JOINS && set_is_stale(set, found.chosen->sb);
-	superblocks_free(&found);
-	device_close(&device);
-	return was;
+/* By what udev noted of it while it could be read. */
+static enum tenant tenant_noted(const struct set *set, uint32_t place, dev_t number)
+{
+	enum tenant tenant = TENANT_UNKNOWN;
+	const struct damaged *damaged;
+	struct members members;
+	size_t count;
+
+	members_scan(&members);
+	damaged = members_damaged(&count);
+	for (size_t i = 0; i < count; i++)
+		if (damaged[i].number == number && damaged[i].known)
+			tenant = memcmp(damaged[i].uuid, set->table.devices[place].uuid, 16) ? TENANT_NEW : TENANT_MISSED;
+	members_free(&members);
+	return tenant;
 }
 
-static int let_go(struct set *set, uint32_t place, bool dry_run)
+static enum tenant tenant_of(const struct set *set, uint32_t place)
 {
-	char *path = set->ssd[place], *state = set_state(set, place);
-	bool missed = state && !strcmp(state, "failed") && !was_to_join(set, path);
+	enum tenant tenant = TENANT_MISSED;
+	struct superblocks found;
+	struct device device;
+
+	if (!strcmp(set->ssd[place], "-"))
+		return TENANT_MISSED;
+	if (device_try(&device, set->ssd[place]))
+		return TENANT_UNKNOWN;
+	superblocks_read(&device, &found, false);
+	if (!found.chosen)
+		tenant = tenant_noted(set, place, device.number);
+	else if (le32toh(found.chosen->sb->head.flags) & LARDER_CACHE_JOINS && set_is_stale(set, found.chosen->sb))
+		tenant = TENANT_NEW;
+	superblocks_free(&found);
+	device_close(&device);
+	return tenant;
+}
+
+static bool has_failed(const struct set *set, uint32_t place)
+{
+	char *state = set_state(set, place);
+	bool failed = state && !strcmp(state, "failed");
+
+	free(state);
+	return failed;
+}
+
+/* Of one that cannot be read it is not known whether its place, too, is to be given up. */
+static int ask_for_place(const struct set *set, uint32_t place, struct remove_request *request)
+{
+	const char *path = set->ssd[place], *cache = set->mapped->name;
 	int result;
 
+	if (request->sure || !has_failed(set, place) || tenant_of(set, place) != TENANT_UNKNOWN)
+		return LARDER_DONE;
+	printf("RISK: %s cannot be read: it has failed as SSD %u of %s, or was to join in the place of that: with it that SSD is not missed any more\n", path, place,
+	       cache);
+	fflush(stdout);
+	result = request->dry_run ? LARDER_DONE : turn_confirm(cache, request->yes, "Give up the place?");
+	request->sure = !result;
+	return result;
+}
+
+static int let_go(struct set *set, uint32_t place, const struct remove_request *request)
+{
+	bool failed = has_failed(set, place);
+	enum tenant tenant = failed ? tenant_of(set, place) : TENANT_NEW;
+	char *path = set->ssd[place];
+	int result;
+
+	if (tenant == TENANT_UNKNOWN && !request->sure)
+		return complain(LARDER_BUSY, "%s: has failed a moment ago, and cannot be read; larder cache remove, once more, asks what is to become of its place",
+				path);
 	set->ssd[place] = must_print("-");
 	set_forget_failed(set);
 	result = set_reload(set, 0);
-	if (!result && missed)
+	if (!result && tenant != TENANT_NEW)
 		result = send(set, "dismiss", place);
-	free(state);
-	if (!result && !dry_run) {
+	if (!result && !request->dry_run) {
 		set_erase(path, LARDER_KIND_CACHE, set->sb.cache_uuid);
 		printf("cache %s: %s has left the set\n", set->mapped->name, strcmp(path, "-") ? path : "what was missing");
 	}
@@ -101,13 +158,14 @@ static int remove_spare(const struct set *set, const struct remove_request *requ
 }
 
 /* Drains it if that is what it takes, and lets others have their turn meanwhile, as that may last hours. */
-static int drain_place(struct set *set, uint32_t place, const struct remove_request *request)
+static int drain_place(struct set *set, uint32_t place, struct remove_request *request)
 {
 	char *state = set_state(set, place);
 	bool there = state && (!strcmp(state, "active") || !strcmp(state, "draining")), begun = state && !strcmp(state, "draining");
 	int result = there && !begun ? send(set, "drain", place) : LARDER_DONE;
 
 	free(state);
+	request->sure |= there;
 	if (result || !there || request->dry_run)
 		return result;
 	if (request->no_wait) {
@@ -158,7 +216,7 @@ static int take_out(const uint8_t cache[16], uint32_t place, const char *ssd, co
 	else if (strcmp(set.ssd[place], ssd) && state && strcmp(state, "failed"))
 		printf("cache %s: %s has left the set\n", set.mapped->name, ssd);
 	else if (state && (!strcmp(state, "removed") || !strcmp(state, "failed") || !strcmp(state, "joining")))
-		result = let_go(&set, place, false);
+		result = let_go(&set, place, request);
 	else if (!request->no_wait)
 		result = complain(LARDER_BUSY, "%s: SSD %u is %s", set.mapped->name, place, state ? state : "unknown");
 	free(state);
@@ -182,7 +240,7 @@ static int stop_draining(const struct set *set, uint32_t place)
 	return result;
 }
 
-static int remove_ssd(struct set *set, const struct remove_request *request)
+static int remove_ssd(struct set *set, struct remove_request *request)
 {
 	int place = set_place(set, request->ssd), result;
 
@@ -191,19 +249,21 @@ static int remove_ssd(struct set *set, const struct remove_request *request)
 	if (request->stop)
 		return stop_draining(set, (uint32_t)place);
 	result = drain_place(set, (uint32_t)place, request);
+	result = result ? result : ask_for_place(set, (uint32_t)place, request);
 	if (!result && request->dry_run)
-		return let_go(set, (uint32_t)place, true);
+		return let_go(set, (uint32_t)place, request);
 	return result ? result : take_out(set->sb.cache_uuid, (uint32_t)place, set->ssd[place], request);
 }
 
 int cache_remove(int argc, char **argv)
 {
-	static const char usage[] = "larder cache remove CACHE SSD [--stop | --no-wait] [--dry-run]";
+	static const char usage[] = "larder cache remove CACHE SSD [--stop | --no-wait] [--dry-run] [--yes]";
 	struct remove_request request = { 0 };
 	const struct argument arguments[] = {
 		{ "stop", 0, ARGUMENT_FLAG, &request.stop, NULL, "give draining up: it stays a member" },
 		{ "no-wait", 0, ARGUMENT_FLAG, &request.no_wait, NULL, "do not wait until it is drained" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only print the dmsetup commands" },
+		{ "yes", 'y', ARGUMENT_FLAG, &request.yes, NULL, "don't ask" },
 		ARGUMENTS_END
 	};
 	struct mapped_list list;

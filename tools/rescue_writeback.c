@@ -3,6 +3,7 @@
  * larder rescue writeback: dirty data of a volume to its disk, and the disk made to stand alone.
  *
  * All is read and verified before anything is written: damage is known, and refused or accepted, while nothing has changed.
+ * A snapshot of the volume shares what is lost with it: it is noted as lost in the description of the stack, before the disk stands alone.
  */
 #include <endian.h>
 #include <inttypes.h>
@@ -15,6 +16,7 @@
 #include "arguments.h"
 #include "claim.h"
 #include "rescue_names.h"
+#include "stack.h"
 #include "verbs.h"
 
 struct request {
@@ -82,6 +84,43 @@ static int judge_damage(const struct rescue_cache *cache, const struct rescue_vo
 	return result;
 }
 
+/* Does the volume lose something, so that a snapshot which shares it would show what never was?  With its cache it keeps an error in the place of it. */
+static bool loses(const struct rescue_cache *cache, const struct rescue_count *count, const struct request *request)
+{
+	return !request->keep_cache && (count->damaged || cache->image.lost.number);
+}
+
+/* The description of its stack; false: it has none that can be read. */
+static bool read_stack(const struct larder_volume_sb *sb, struct stack *stack)
+{
+	bool there;
+
+	return !stack_decode(sb->stack, stack, &there) && there;
+}
+
+static int note_lost(union superblock *sb, bool *write, void *data)
+{
+	const struct rescue_volume *const *volume = data;
+	const char *why;
+	struct stack stack;
+	unsigned lost = 0;
+
+	*write = false;
+	if (!read_stack(&sb->volume, &stack))
+		return LARDER_DONE;
+	for (uint32_t i = 0; i < stack.snapshots; i++)
+		if (stack.snapshot[i].state == SNAPSHOT_READY) {
+			stack.snapshot[i].state = SNAPSHOT_LOST;
+			lost++;
+		}
+	if (!lost)
+		return LARDER_DONE;
+	*write = true;
+	stack.generation = stack_raise(stack.generation, 1);
+	why = stack_encode(&stack, sb->volume.stack);
+	return why ? complain(LARDER_FAILED, "%s: %s", (*volume)->device.path, why) : LARDER_DONE;
+}
+
 static int confirm_writeback(const struct rescue_volume *volume, const struct request *request)
 {
 	if (request->yes)
@@ -97,12 +136,17 @@ static void announce(const struct rescue_cache *cache, const struct rescue_volum
 		     const struct request *request)
 {
 	char label[LARDER_LABEL_SIZE + 1], *lost = lost_line(cache);
+	struct stack stack;
 
 	printf("volume %s: %" PRIu64 " dirty sectors, %" PRIu64 " of them zeroes, %" PRIu64 " damaged, from %s to %s\n", label_of(volume, label),
 	       count->dirty, count->zero, count->damaged, cache->set.name, volume->device.path);
 	if (*lost)
 		printf("volume %s: %s is LOST\n", label, lost);
 	free(lost);
+	if (loses(cache, count, request) && read_stack(volume->sb, &stack))
+		for (uint32_t i = 0; i < stack.snapshots; i++)
+			if (stack.snapshot[i].state == SNAPSHOT_READY)
+				printf("volume %s: its snapshot %s shares what is LOST, and is lost with it\n", label, stack.snapshot[i].name);
 	if (cache->image.lost.number)
 		printf("volume %s: once this has begun it has to come to its end: do not start the cache before it has\n", label);
 	if (!request->keep_cache)
@@ -119,6 +163,8 @@ static int write_back(struct rescue_cache *cache, const struct rescue_volume *vo
 	rescue_settle(cache, volume);
 	result = count->dirty ? rescue_begin(volume) : LARDER_DONE;
 	result = result ? result : rescue_write(cache, volume, &written, count->damaged);
+	if (!result && loses(cache, count, request))
+		result = superblock_change(&volume->device, note_lost, &volume);
 	if (!result && !request->keep_cache)
 		result = rescue_release(volume);
 	if (result)

@@ -4,12 +4,15 @@
  * behind it what is dm-snapshot's own.  That begins with zeroes before the mark is there: dm-snapshot would believe what an
  * earlier one has left.
  */
+#include <endian.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cow.h"
 #include "create.h"
+#include "luks.h"
 #include "message.h"
 #include "running.h"
 #include "signature.h"
@@ -88,14 +91,80 @@ int snapshot_store_mark(const struct device *device, const uint8_t uuid[16])
 	return result;
 }
 
+/* ------------------------------------------------------------------ key slots */
+
+/*
+ * What dm-snapshot has in a store, by chunks: 0 is its head; then an area, of one chunk, which says where in the store the chunks behind it are from, as many
+ * as it has room for; then the next one.  The first place without a chunk ends it.  All of it is little endian.
+ */
+#define KEPT_MAGIC 0x70416e53u
+#define KEPT_READ  4096u /* bytes; also the least that a chunk has here */
+struct kept_head {
+	uint32_t magic, valid, version, chunk; /* chunk: sectors */
+};
+struct kept_chunk {
+	uint64_t from, at; /* numbers of chunks of the volume, and behind the mark of the store */
+};
+
+static int read_head(const struct device *device, struct kept_head *head)
+{
+	struct kept_head *read = device_buffer(KEPT_READ);
+	int error = device_read(device, COW_STORE_OFFSET, read, KEPT_READ);
+
+	*head = *read;
+	free(read);
+	return error;
+}
+
+/* Overwrites those of an area that are from the LUKS header; *more: there may be another area. */
+static int zero_kept(const struct device *device, const struct kept_chunk *area, uint64_t bytes, uint64_t chunks, bool *more)
+{
+	int error = 0;
+
+	for (size_t i = 0; !error && *more && i < bytes / sizeof(*area); i++) {
+		uint64_t from = le64toh(area[i].from), at = le64toh(area[i].at);
+
+		*more = at != 0;
+		if (at && at < chunks && from < LUKS_HEADER / bytes)
+			error = device_zero(device, COW_STORE_OFFSET + at * bytes, bytes);
+	}
+	return error;
+}
+
+/* A key of then opens what is in the volume now, though it was taken out since: only the slots have changed. */
+static int zero_key_slots(const struct device *device)
+{
+	uint64_t bytes, chunks, next;
+	struct kept_chunk *area;
+	struct kept_head head;
+	bool more = true;
+	int error = read_head(device, &head);
+
+	if (error || le32toh(head.magic) != KEPT_MAGIC)
+		return error;
+	bytes = (uint64_t)le32toh(head.chunk) << LARDER_SECTOR_SHIFT;
+	if (bytes < KEPT_READ || bytes > LUKS_HEADER || bytes & (bytes - 1))
+		return -EINVAL;
+	chunks = (device->bytes - COW_STORE_OFFSET) / bytes;
+	area = device_buffer(bytes);
+	for (next = 1; !error && more && next < chunks; next += 1 + bytes / sizeof(*area)) {
+		error = device_read(device, COW_STORE_OFFSET + next * bytes, area, bytes);
+		error = error ? error : zero_kept(device, area, bytes, chunks, &more);
+	}
+	free(area);
+	return error ? error : device_sync(device);
+}
+
 /* ------------------------------------------------------------------ given up */
 
 /* What it has kept may look like a signature, and is one once the mark is gone: it goes before.  Where it cannot be read that was said, and the mark goes. */
-static int erase(const struct device *device, const struct superblocks *found)
+static int erase(const struct device *device, const struct superblocks *found, bool keys)
 {
 	struct signatures kept = { 0 };
-	int error;
+	int error = keys ? zero_key_slots(device) : 0;
 
+	if (error)
+		remark("%s: what it has kept of the LUKS header cannot be overwritten: %s; key slots of then stay on it until it is", device->path, strerror(-error));
 	if (!signatures_find(device, NULL, &kept) && kept.number)
 		signatures_wipe(device);
 	signatures_free(&kept);
@@ -104,7 +173,7 @@ static int erase(const struct device *device, const struct superblocks *found)
 }
 
 /* *here: a device with its mark; *made: it may have been made for this, as it is a logical volume. */
-static int erase_mark(const uint8_t uuid[16], bool *here, bool *made)
+static int erase_mark(const uint8_t uuid[16], bool keys, bool *here, bool *made)
 {
 	const struct member *store;
 	struct members members;
@@ -121,7 +190,7 @@ static int erase_mark(const uint8_t uuid[16], bool *here, bool *made)
 	if (store)
 		result = claim_store(&device, &found, store->path, uuid, &ours);
 	if (!result && ours) {
-		result = erase(&device, &found);
+		result = erase(&device, &found, keys);
 		superblocks_free(&found);
 		device_close(&device);
 	}
@@ -129,11 +198,11 @@ static int erase_mark(const uint8_t uuid[16], bool *here, bool *made)
 	return result;
 }
 
-int snapshot_store_give_up(const uint8_t uuid[16], const char *snapshot)
+int snapshot_store_give_up(const uint8_t uuid[16], bool keys, const char *snapshot)
 {
 	char text[UUID_TEXT];
 	bool here, made, was = false;
-	int result = erase_mark(uuid, &here, &made);
+	int result = erase_mark(uuid, keys, &here, &made);
 
 	result = result ? result : space_give_back(uuid, here && !made, &was);
 	if (!result && !here && !was && snapshot)

@@ -21,7 +21,9 @@
 
 #include "create.h"
 #include "integrity.h"
+#include "running.h"
 #include "stack_devices.h"
+#include "stack_plan.h"
 #include "stack_room.h"
 #include "stack_steps.h"
 #include "stack_store.h"
@@ -36,6 +38,8 @@ struct changing {
 	uint8_t former[16];
 	char label[LARDER_LABEL_SIZE + 1]; /* of the new one */
 	char *volume; /* path */
+	dev_t number; /* of it; 0: no block device */
+	uint32_t ssds, copies; /* of the new one: those that take data; on how many of them dirty data is */
 };
 
 /* ------------------------------------------------------------------ what can be refused */
@@ -95,8 +99,10 @@ static int check_stack(struct changing *c, const struct stacks *stacks)
 	layers_free(&layers);
 	result = result ? result : claim_check(volume->path, LARDER_KIND_VOLUME, part);
 	result = result ? result : check_dirty(c, &stacks->members, volume);
-	if (!result)
+	if (!result) {
 		c->volume = must_print("%s", volume->path);
+		c->number = volume->block ? volume->number : 0;
+	}
 	return result;
 }
 
@@ -129,10 +135,19 @@ static int check_words(const struct changing *c)
 	return result;
 }
 
+/* One that is there: has it room, and no volume below, or above, this one? */
+static int check_cache(const struct changing *c, const struct stacks *stacks)
+{
+	int result = c->number ? running_check_entangled(&stacks->list, c->volume, c->number, c->stack.cache) : LARDER_DONE;
+
+	return result ? result : stack_check_room(stacks, &c->stack, c->words.value[0], ROOM_REMEDY);
+}
+
 /* The name of a cache that is there, or SSDs that become one. */
 static int choose(struct changing *c, const struct stacks *stacks)
 {
 	const struct member *member;
+	struct tier_set set;
 	char text[UUID_TEXT];
 	int result;
 
@@ -142,6 +157,8 @@ static int choose(struct changing *c, const struct stacks *stacks)
 		if (result)
 			return result;
 		uuid_generate_random(c->stack.cache);
+		c->ssds = (uint32_t)c->words.number;
+		c->copies = c->ssds < 2 ? 1 : 2; /* mirror=dirty */
 		snprintf(c->label, sizeof(c->label), "%.*s-%.4s", LARDER_LABEL_SIZE - 5, c->stack.name, uuid_text(c->stack.cache, text));
 		return create_check_names(c->label, c->label, LARDER_KIND_CACHE);
 	}
@@ -155,7 +172,8 @@ static int choose(struct changing *c, const struct stacks *stacks)
 	label_text(member->sb.cache.label, c->label);
 	if (!memcmp(c->stack.cache, c->former, 16))
 		return complain(LARDER_USAGE, "%s: is the cache of %s already", c->words.value[0], c->stack.name);
-	return stack_check_room(stacks, &c->stack, c->words.value[0], ROOM_REMEDY);
+	result = check_cache(c, stacks);
+	return result ? result : stack_look_at_cache(stacks, c->stack.cache, &set, &c->ssds, &c->copies);
 }
 
 static void show(const struct changing *c)
@@ -168,8 +186,7 @@ static void show(const struct changing *c)
 		claim_note(c->words.value[i]);
 	}
 	printf("  its cache then: %s, mode %s\n", c->label, c->stack.mode);
-	if (c->stack.own_cache && c->words.number < 2 && !strcmp(c->stack.mode, "writeback"))
-		printf("RISK: mode writeback on a single SSD: if it is lost, so is what was not yet written back\n");
+	stack_show_risk(c->stack.mode, c->ssds, c->copies);
 	fflush(stdout);
 }
 
@@ -272,10 +289,26 @@ static int print_steps(struct changing *c)
 	return result;
 }
 
+/* One that is there, behind a question: is it the same one, with as many copies as were shown? */
+static int check_cache_again(const struct changing *c, const struct stacks *stacks)
+{
+	const struct member *member;
+	struct tier_set set;
+	uint32_t ssds, copies;
+	int result = stack_named_cache(stacks, c->words.value[0], &member);
+
+	if (!result && memcmp(c->stack.cache, member->sb.cache.cache_uuid, 16))
+		result = complain(LARDER_BUSY, "%s: is another cache since the question was asked; begin anew", c->words.value[0]);
+	result = result ? result : check_cache(c, stacks);
+	result = result ? result : stack_look_at_cache(stacks, c->stack.cache, &set, &ssds, &copies);
+	if (!result && copies < c->copies)
+		result = complain(LARDER_BUSY, "%s: has fewer copies of dirty data since the question was asked; begin anew", c->words.value[0]);
+	return result;
+}
+
 /* Others may have started it, or changed it, or the cache that it is to get, while somebody was asked. */
 static int judge_again(struct changing *c)
 {
-	const struct member *member;
 	struct stacks stacks;
 	int result = stack_check_same(&c->stack);
 
@@ -286,11 +319,7 @@ static int judge_again(struct changing *c)
 	c->volume = NULL;
 	result = check_stack(c, &stacks);
 	if (!result && !c->stack.own_cache)
-		result = stack_named_cache(&stacks, c->words.value[0], &member);
-	if (!result && !c->stack.own_cache && memcmp(c->stack.cache, member->sb.cache.cache_uuid, 16))
-		result = complain(LARDER_BUSY, "%s: is another cache since the question was asked; begin anew", c->words.value[0]);
-	if (!result && !c->stack.own_cache)
-		result = stack_check_room(&stacks, &c->stack, c->words.value[0], ROOM_REMEDY);
+		result = check_cache_again(c, &stacks);
 	stacks_free(&stacks);
 	return result;
 }

@@ -648,8 +648,11 @@ static int ssd_words(const struct devices *d, const struct devices_request *requ
 		words[n++] = "--dry-run";
 	if (request->no_wait)
 		words[n++] = "--no-wait";
-	if (!strcmp(verb, "remove"))
+	if (!strcmp(verb, "remove")) { /* what that asks nobody has been asked */
+		if (claim->yes)
+			words[n++] = "--yes";
 		return n;
+	}
 	words[n++] = "--yes";
 	if (claim->wipe)
 		words[n++] = "--wipe";

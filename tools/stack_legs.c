@@ -28,9 +28,7 @@ bool stack_has_legs(const struct members *members, const uint8_t uuid[16])
 static int start_leg(const char *name, const struct member *m, unsigned flags)
 {
 	struct leg_fields fields;
-	uint8_t host[16];
 	bool readable;
-	int result = LARDER_DONE;
 
 	leg_is(&m->sb, &fields);
 	if (leg_runs(m->sb.head.uuid, m->number))
@@ -41,14 +39,10 @@ static int start_leg(const char *name, const struct member *m, unsigned flags)
 		       m->path, name);
 		return LARDER_DONE;
 	}
-	if (stack_host_is_foreign(fields.host)) {
-		stack_host(host);
-		result = flags & START_IMPORT ?
-				 leg_set_host(m->path, m->sb.head.uuid, host) :
-				 complain(LARDER_UNSAFE, "%s: is a disk of the stack %s as another machine has it; if that does not use it any more: larder start --import %s",
-					  m->path, name, name);
-	}
-	return result ? result : leg_start(m->path, m->sb.head.uuid, fields.stack);
+	if (stack_host_is_foreign(fields.host) && !(flags & START_IMPORT))
+		return complain(LARDER_UNSAFE, "%s: is a disk of the stack %s as another machine has it; if that does not use it any more: larder start --import %s",
+				m->path, name, name);
+	return leg_start(m->path, m->sb.head.uuid, fields.stack);
 }
 
 /* One of them, of which there is no copy. */
@@ -79,6 +73,28 @@ int start_legs(const char *name, const uint8_t uuid[16], unsigned flags)
 			remark("%s: goes on without %s", name, m->path);
 			result = LARDER_DONE;
 		}
+	}
+	members_free(&members);
+	return result;
+}
+
+int legs_take_over(const struct stack *stack, unsigned flags)
+{
+	struct members members;
+	uint8_t host[16];
+	int result = LARDER_DONE;
+
+	stack_host(host);
+	members_scan(&members);
+	for (size_t i = 0; i < members.number; i++) {
+		const struct member *m = members.member[i];
+		struct leg_fields fields;
+		int error;
+
+		if (!leg_is(&m->sb, &fields) || memcmp(fields.stack, stack->uuid, 16) || !stack_host_is_foreign(fields.host))
+			continue;
+		error = leg_set_host(m->path, m->sb.head.uuid, host);
+		result = result || flags & START_DEGRADED ? result : error;
 	}
 	members_free(&members);
 	return result;

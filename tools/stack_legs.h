@@ -11,9 +11,14 @@
 bool stack_has_legs(const struct members *members, const uint8_t uuid[16]);
 /*
  * dm-integrity of each leg that is here, as their superblocks have them: name and UUID of the stack are all that need be known of it.  flags: of stack_steps.h;
- * START_DEGRADED: one that cannot be started is only remarked.
+ * START_DEGRADED: one that cannot be started is only remarked; START_IMPORT: also those of another machine, which they stay until legs_take_over().
  */
 int start_legs(const char *name, const uint8_t uuid[16], unsigned flags);
+/*
+ * Those of another machine are this one's from now on, whether they run or not: behind all that an import is refused for.  flags: START_DEGRADED: the
+ * complaint of one is no error.  Complains.
+ */
+int legs_take_over(const struct stack *stack, unsigned flags);
 /* Where nothing came of them: those that no array holds are stopped. */
 void release_legs(const struct stack *stack);
 /*

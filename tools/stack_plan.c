@@ -102,33 +102,38 @@ static uint32_t count_active(const struct larder_table *table)
 	return number;
 }
 
-/* Of the cache that is named, all that a plan hangs on. */
-static int look_at_cache(struct making *m, const struct stacks *stacks)
+int stack_look_at_cache(const struct stacks *stacks, const uint8_t cache[16], struct tier_set *set, uint32_t *ssds, uint32_t *copies)
 {
 	struct larder_table *table = must_allocate(malloc(sizeof(*table)));
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
-	const struct member *member;
 	char uuid[UUID_TEXT], *mirror;
-	int result = stack_named_cache(stacks, m->request->caches.value[0], &member);
+	int result = stack_list_read(cache, list);
 
+	if (!result && !set_newest_table(&stacks->members, cache, table))
+		result = complain(LARDER_FAILED, "%s: table: none of its SSDs has one that can be read", uuid_text(cache, uuid));
 	if (!result) {
-		memcpy(m->stack.cache, member->sb.cache.cache_uuid, 16);
-		label_text(member->sb.cache.label, m->cache_label);
-		result = stack_list_read(m->stack.cache, list);
-	}
-	if (!result && !set_newest_table(&stacks->members, m->stack.cache, table))
-		result = complain(LARDER_FAILED, "%s: table: none of its SSDs has one that can be read",
-				  uuid_text(m->stack.cache, uuid));
-	if (!result) {
-		tiers_of_table(table, list, &m->set);
-		m->ssds = count_active(table);
-		mirror = mirror_of(stacks, m->stack.cache, list->options);
-		m->copies = copies_of(mirror, m->ssds);
+		tiers_of_table(table, list, set);
+		*ssds = count_active(table);
+		mirror = mirror_of(stacks, cache, list->options);
+		*copies = copies_of(mirror, *ssds);
 		free(mirror);
 	}
 	free(list);
 	free(table);
 	return result;
+}
+
+/* Of the cache that is named, all that a plan hangs on. */
+static int look_at_cache(struct making *m, const struct stacks *stacks)
+{
+	const struct member *member;
+	int result = stack_named_cache(stacks, m->request->caches.value[0], &member);
+
+	if (result)
+		return result;
+	memcpy(m->stack.cache, member->sb.cache.cache_uuid, 16);
+	label_text(member->sb.cache.label, m->cache_label);
+	return stack_look_at_cache(stacks, m->stack.cache, &m->set, &m->ssds, &m->copies);
 }
 
 /* That which is made with the stack, or the one that is named; and what is asked of its SSDs. */
@@ -181,22 +186,29 @@ static int check_same_cache(const struct making *m, const struct stacks *stacks)
 			m->request->name, m->request->caches.value[0]);
 }
 
+void stack_show_risk(const char *mode, uint32_t ssds, uint32_t copies)
+{
+	if (copies > 1 || strcmp(mode, "writeback"))
+		return;
+	if (ssds < 2)
+		printf("RISK: mode writeback on a single SSD: if it is lost, so is what was not yet written back\n");
+	else
+		printf("RISK: mode writeback on a cache with mirror=none: if an SSD is lost, so is what it had that was not yet written back\n");
+}
+
 static void choose_mode(struct making *m)
 {
 	const char *asked = *m->stack.mode ? m->stack.mode : m->request->mode; /* by --foreground, or in words */
 	const char *mode = asked ? asked : m->copies > 1 ? "writeback" : "writethrough";
 
 	memmove(m->stack.mode, mode, strlen(mode) + 1);
-	if (m->copies > 1 || (asked && strcmp(mode, "writeback")))
+	stack_show_risk(m->stack.mode, m->ssds, m->copies);
+	if (m->copies > 1 || asked)
 		return;
-	if (!asked && m->ssds < 2)
+	if (m->ssds < 2)
 		printf("mode writethrough: there is one SSD, and in writeback its loss would be that of the newest data\n");
-	else if (!asked)
-		printf("mode writethrough: the cache has mirror=none, and in writeback the loss of an SSD would be that of the newest data\n");
-	else if (m->ssds < 2)
-		printf("RISK: mode writeback on a single SSD: if it is lost, so is what was not yet written back\n");
 	else
-		printf("RISK: mode writeback on a cache with mirror=none: if an SSD is lost, so is what it had that was not yet written back\n");
+		printf("mode writethrough: the cache has mirror=none, and in writeback the loss of an SSD would be that of the newest data\n");
 }
 
 /* ------------------------------------------------------------------ the description: its names, and room for it */

@@ -6,6 +6,7 @@
 #include "luks.h"
 #include "stack_claims.h"
 #include "stack_words.h"
+#include "stacks.h"
 #include "token.h"
 
 /* What is being made. */
@@ -32,6 +33,10 @@ int stack_plan(struct making *m);
  * are cleared.  Complains.
  */
 int stack_plan_again(const struct making *m);
+/* Of a cache that is there: its places, the SSDs that take data, and on how many of these dirty data is.  Complains. */
+int stack_look_at_cache(const struct stacks *stacks, const uint8_t cache[16], struct tier_set *set, uint32_t *ssds, uint32_t *copies);
+/* What writeback risks where dirty data is on one SSD alone, on stdout; else nothing. */
+void stack_show_risk(const char *mode, uint32_t ssds, uint32_t copies);
 /* Prints it, on stdout. */
 void stack_show_plan(const struct making *m);
 /*

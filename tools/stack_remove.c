@@ -5,6 +5,9 @@
  * What can be refused (it is in use) comes before anything is given up; then the state `removing` is durable on the SSDs, so that
  * whatever is cut short from here on is gone on with by the same command.  The description on the SSDs goes last: while it is there,
  * the other parts are found by the UUIDs that follow from its own.  Every part may be there or not.
+ *
+ * A stack whose disks are gone for good has an entry on the SSDs of its cache alone, which says no more than its name and UUID: that goes, with what
+ * the cache holds of it, and the cache stays, as nobody knows whether it was made with it.
  */
 #include <endian.h>
 #include <stdio.h>
@@ -14,6 +17,7 @@
 
 #include "claim.h"
 #include "fstab.h"
+#include "hanging.h"
 #include "integrity.h"
 #include "running.h"
 #include "set.h"
@@ -350,6 +354,66 @@ static int remove_stack(struct stack *stack)
 	return result;
 }
 
+/* ------------------------------------------------------------------ of which there is an entry alone */
+
+/* What cannot be read may be one of its disks. */
+static int check_damaged(const struct stack *stack)
+{
+	uint8_t part[16];
+	size_t number;
+	const struct damaged *damaged = members_damaged(&number);
+
+	stack_part(stack, "volume", part);
+	for (size_t i = 0; i < number; i++)
+		if (!damaged[i].known || !memcmp(damaged[i].uuid, part, 16))
+			return complain(LARDER_UNSAFE,
+					"%s: its superblock is not valid, and it may be a disk of %s; larder super check %s says why; if it is not, larder super wipe %s first",
+					damaged[i].path, stack->name, damaged[i].path, damaged[i].path);
+	if (!hanging_any())
+		return LARDER_DONE;
+	hanging_remark();
+	return complain(LARDER_BUSY, "%s: what hangs may be one of its disks: try again when it answers, or is gone; nothing was removed", stack->name);
+}
+
+/* Are its disks gone, as far as can be seen?  discard: NULL: that is what is to be said. */
+static int check_gone(const struct stacks *stacks, const struct stack *stack, const char *discard)
+{
+	int result = check_damaged(stack);
+	struct md_array array;
+	uint8_t part[16];
+	char text[UUID_TEXT];
+
+	stack_part(stack, "volume", part);
+	if (running_by_uuid(&stacks->list, part, false))
+		return complain(LARDER_BUSY, "%s: is started, though its disks cannot be read; larder stop %s first", stack->name, stack->name);
+	stack_part(stack, "md", part);
+	md_find(part, &array);
+	if (array.number || *array.node || *array.inactive || stack_has_legs(&stacks->members, stack->uuid))
+		result = complain(LARDER_NOT_FOUND, "%s: its volume is not here, and disks of its array are: larder start %s starts that", stack->name, stack->name);
+	else if (!discard)
+		result = complain(LARDER_NOT_FOUND,
+				  "%s: its disks are not here; if they are gone for good: it is listed no more, and what its cache alone has of it is LOST, with --discard-data %s",
+				  stack->name, uuid_text(stack->uuid, text));
+	md_free(&array);
+	return result;
+}
+
+static int remove_entry(const struct stack *stack)
+{
+	struct stack any = *stack;
+	int result = quiet_cache(stack, true);
+
+	any.encrypted = true; /* whether it was is not known */
+	result = result ? result : fstab_set(stack->uuid, NULL, NULL, NULL, 0);
+	result = result ? result : forget_backup(&any);
+	result = result ? result : leave_cache(stack);
+	if (result)
+		remark("%s: is not removed yet; larder remove %s goes on", stack->name, stack->name);
+	else
+		printf("%s: removed; its cache stays\n", stack->name);
+	return result;
+}
+
 int stack_remove(int argc, char **argv)
 {
 	static const char usage[] = "larder remove NAME [--discard-data UUID]";
@@ -360,7 +424,7 @@ int stack_remove(int argc, char **argv)
 	const struct found *found;
 	struct stacks stacks;
 	struct stack stack;
-	bool old = false;
+	bool old = false, gone = false;
 	int first, result;
 
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
@@ -369,16 +433,18 @@ int stack_remove(int argc, char **argv)
 	turn_take();
 	result = stacks_scan(&stacks);
 	result = result ? result : stack_find(&stacks, argv[first], &found);
-	if (!result && !found->whole)
-		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here (larder start %s starts an array that is)", argv[first],
-				  argv[first]);
 	if (!result) {
 		stack = found->stack;
+		gone = !found->whole;
+		if (gone)
+			result = check_gone(&stacks, &stack, discard);
 		old = stack_seen(&stacks.members, stack.uuid) > stack.generation;
 	}
 	stacks_free(&stacks);
 	result = result ? result : stack_check_machine(&stack);
 	result = result ? result : check_word(&stack, old, discard);
+	if (!result && gone)
+		return remove_entry(&stack);
 	if (!result && stack.snapshots)
 		result = complain(LARDER_BUSY, "%s: has snapshots; larder snapshot remove them first, see larder snapshot list %s", stack.name, stack.name);
 	return result ? result : remove_stack(&stack);

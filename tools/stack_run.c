@@ -215,7 +215,7 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 		result = refuse_dry_run(&found->stack);
 	if (!result && !found->whole) {
 		brief = found->stack;
-		/* before its legs become this machine's */
+		/* before its legs run here */
 		if ((flags & START_IMPORT) && !(flags & START_CRASHED) && stack_is_foreign(&brief) && may_run_elsewhere(&brief))
 			result = refuse_running(&brief);
 		result = result ? result : start_legs(brief.name, brief.uuid, flags);
@@ -236,6 +236,8 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 /* From another machine.  What cannot be started is taken over as well: or nobody here could remove it, or go on with it. */
 static int take_over(struct stack *stack, const struct run_request *request)
 {
+	int result;
+
 	if (!request->import)
 		return refuse_foreign(stack);
 	if (!request->crashed && may_run_elsewhere(stack))
@@ -244,7 +246,8 @@ static int take_over(struct stack *stack, const struct run_request *request)
 	if (stack->state == STACK_READY)
 		return LARDER_DONE; /* durable when it has started */
 	turn_take();
-	return stack_store(stack);
+	result = stack_store(stack);
+	return result || !*stack->integrity ? result : legs_take_over(stack, START_DEGRADED);
 }
 
 static int check_state(struct stack *stack, const struct run_request *request)
@@ -335,7 +338,9 @@ static int start_below(struct stack *stack, unsigned flags, const struct argumen
 	if (!result && changed && !module)
 		result = store_first(stack);
 	result = result ? result : start_volume(stack, flags);
-	return result || !changed || !module ? result : stack_store(stack);
+	if (!result && changed && module)
+		result = stack_store(stack);
+	return result || !(flags & START_IMPORT) || !*stack->integrity ? result : legs_take_over(stack, flags);
 }
 
 /* An option that gives something up names the stack of which it does. */

@@ -153,7 +153,7 @@ static int take_apart(const struct job *job)
 	int result = snapshot_devices_stop(&job->cow, job->layers.volume);
 	bool never = job->noted && !job->marked; /* of our own, and nobody is to look for it */
 
-	return result || job->claim.dry_run ? result : snapshot_store_give_up(job->cow.snapshot[0].uuid, never ? NULL : job->called);
+	return result || job->claim.dry_run ? result : snapshot_store_give_up(job->cow.snapshot[0].uuid, job->stack.encrypted, never ? NULL : job->called);
 }
 
 static int forget(struct job *job)

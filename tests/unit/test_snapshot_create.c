@@ -191,7 +191,7 @@ int snapshot_store_mark(const struct device *device, const uint8_t uuid[16])
 	return step() ? LARDER_DONE : LARDER_FAILED;
 }
 
-int snapshot_store_give_up(const uint8_t uuid[16], const char *snapshot)
+int snapshot_store_give_up(const uint8_t uuid[16], bool keys, const char *snapshot)
 {
 	bool was = false;
 

@@ -50,6 +50,12 @@ def values(noun, name, *fields):
     return [row[field] for field in fields]
 
 
+def stack_uuid(name):
+    run = larder("list", "-o", "name,layer,uuid", "--reportformat", "json")
+    (uuid,) = [row["uuid"] for row in json.loads(run.stdout)["stacks"] if row["name"] == name and row["layer"] == "stack"]
+    return uuid
+
+
 def write(name, sector, blocks, salt=0):
     """Writes of 4 KiB, durable when this returns."""
     volume = dm.DmDevice(name)
@@ -442,7 +448,7 @@ def test_a_clean_volume_leaves_its_cache(started):
     check("data", 256, 32, salt=32)
 
 
-def test_two_volumes_of_one_cache_above_one_another(formatted, kernel_log):
+def test_two_volumes_of_one_cache_above_one_another(formatted, make_disk, kernel_log):
     """Refused: each would wait for the other where the cache is full.  One that was made so is started, with a line."""
     _, hdd = formatted
     other = dm.DmDevice.create("other", f"0 {hdd.sectors - 4096} linear {hdd} 2048")
@@ -463,6 +469,13 @@ def test_two_volumes_of_one_cache_above_one_another(formatted, kernel_log):
     create = ["create", "third", "--wipe", "--cache", "fast", "--backing"]
     refused(UNSAFE, ["volume", *create, "/dev/mapper/other"], "/dev/mapper/other", entangled, "another cache")
     refused(UNSAFE, [*create, "/dev/mapper/other", "--yes"], "/dev/mapper/other", entangled, "another cache")
+    # a stack that has one of its own gets that of what it lies on as little
+    own = make_disk("ssd1", model="null", mb=64, wce=1, fua=1)
+    larder("create", "third", "--wipe", "--cache", own, "--backing", "/dev/mapper/other", "--yes")
+    larder("stop", "third")
+    refused(UNSAFE, ["replace", "third", "cache", "fast"], "/dev/dm-", entangled, "another cache")
+    larder("start", "third")
+    larder("remove", "third", "--discard-data", stack_uuid("third"))
     other.remove()
     refused(UNSAFE, ["volume", *create, "/dev/mapper/data"], "/dev/mapper/data", entangled)
 

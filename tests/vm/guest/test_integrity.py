@@ -428,3 +428,46 @@ def test_power_cuts_while_it_is_made(disks, seed):
         nothing_left(disks)
     print(states)
     assert "creating" in states
+
+
+def hosts(disks):
+    """As the superblocks of the legs have them: docs/on-disk-format.md."""
+    return {disk.read(8, 8)[144:160] for disk in used(disks)}
+
+
+def test_import_that_is_refused(disks, monkeypatch, tmp_path):
+    """The legs stay the other machine's until it has started here: that starts them as ever."""
+
+    def on(machine):
+        identity = tmp_path / machine
+        identity.write_text({"a": "1", "b": "2"}[machine] * 32)
+        monkeypatch.setenv("LARDER_MACHINE_ID", str(identity))
+
+    on("a")
+    larder(*words(disks))
+    write(0)
+    larder("stop", "data")
+    made = hosts(disks)
+    assert len(made) == 1
+    on("b")
+    refused(UNSAFE, ["start", "data"], "another machine")
+    disks[1].fail(op="read,write,flush", status="ioerr")
+    larder("start", "data", "--import", code=UNSAFE)
+    assert hosts(disks) == made
+    release()
+    disks[1].heal()
+    on("a")
+    larder("start", "data")
+    larder("stop", "data")
+    on("b")
+    larder("start", "data", "--import")
+    assert hosts(disks) != made and len(hosts(disks)) == 1
+    assert (MOUNTED / f"{NAME}-0").read_bytes() == CONTENT
+    larder("stop", "data")
+    larder("start", "data")
+    larder("stop", "data")
+    on("a")
+    refused(UNSAFE, ["start", "data"], "another machine")
+    on("b")
+    larder("start", "data")
+    remove()

@@ -12,6 +12,7 @@ import pytest
 from lib import command, simdisk
 from lib.damage import SUPER, damage
 from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, segment_layout, wait_for
+from lib.question import answered
 from lib.sets import MODES, TABLES, kill, make_ssds, make_stack, resynced, start_without
 
 
@@ -1025,6 +1026,42 @@ def test_failed_one_is_not_missed(make_disk, make_oracle, kernel_log):
     assert status["ssds"] == "active/removed/active", "it is stale, and taken for a member"
     oracle.verify()
     lose_the_others(stack, oracle, 2)
+
+
+def test_one_that_was_to_join_cannot_be_read(make_disk, make_oracle, kernel_log):
+    """In the place of one that has failed: that is missed still, unless somebody says that it is not, as it could be this one."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    ssds = make_ssds(make_disk, (48, 48, 48))
+    stack = Stack(ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
+    oracle = make_oracle(stack.volume, size="24m")
+    oracle.run(ops=600)
+    kill(ssds[1])
+    oracle.run(ops=300)
+    resynced(stack)
+    remove = ["cache", "remove", stack.cache, ssds[2]]
+
+    def fails(ops: str) -> None:
+        slow_to_join(stack, ssds[2])
+        ssds[2].heal()
+        kill(ssds[2], ops)
+        oracle.run(ops=300)
+        wait_for(lambda: states(stack) == "active/failed", 60, "the join to end")
+
+    fails("write,flush")
+    said = larder(*remove).stdout
+    assert "RISK" not in said and (states(stack), is_missed(stack)) == ("active/failed", True)
+    ssds[2].heal()
+    fails("read,write,flush")
+    said = larder(*remove, "--dry-run").stdout
+    assert said.startswith(f"RISK: {ssds[2]} cannot be read") and "dismiss 1" in said
+    question = ["larder", *remove], "Give up the place?", lambda: None
+    run = answered(*question, word=b"n")
+    assert run.returncode == 1 and "RISK" in run.stdout, run
+    assert (states(stack), is_missed(stack)) == ("active/failed", True)
+    run = answered(*question)
+    assert run.returncode == 0 and "has left the set" in run.stdout, run
+    assert (states(stack), is_missed(stack)) == ("active/removed", False)
+    oracle.verify()
 
 
 def test_member_fails_as_another_has_joined(make_disk, make_oracle, kernel_log):

@@ -939,6 +939,31 @@ def test_lost_while_it_is_lent(disks, store, key, tmp_path):
     assert ONE not in dm.names()
 
 
+def test_kept_key_slots_leave_their_store(disks, store, key, tmp_path):
+    """The slot of a key that was changed since is in it as long as the snapshot is."""
+    new = tmp_path / "new"
+    new.write_bytes(os.urandom(64))
+    stack(disks, key)
+    write(0)
+    larder("snapshot", "create", ONE, "--store", store)
+    with open("/dev/mapper/data@one", "rb") as snapshot:
+        slot = snapshot.read(36 << 10)[-4096:]  # behind both heads
+    assert slot.strip(b"\0")
+    larder("passwd", "data", "--change", "--keyfile", key, "--new-keyfile", new, "--iter-time", "10", "--header-backup", "none")
+    write(1, os.urandom(1 << 20))
+
+    def kept():
+        command.run("blockdev", "--flushbufs", store)
+        with open(store, "rb") as raw:
+            return raw.read(8 << 20)
+
+    assert slot in kept() and b'"keyslots"' in kept()
+    larder("snapshot", "remove", ONE)
+    unmarked(store)
+    assert slot not in kept() and b'"keyslots"' not in kept()
+    check([0])
+
+
 def start_behind_the_cut(all_disks, seed):
     """Power fails now, if it has not."""
     if not any(d.state()["power"] == "off" for d in all_disks):

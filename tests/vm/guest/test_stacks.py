@@ -620,6 +620,50 @@ def test_removed_beside_a_failed_cache(disks):
     nothing_left(disks)
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_removed_though_its_disks_are_gone(disks, running):
+    """For good, on a cache that others use: its entry goes, and what is dirty of it; what the others have stays, dirty too."""
+    ssd0, ssd1, hdd0, hdd1 = disks
+    larder("create", "data", "--backing", hdd0, "--cache", ssd0, "--cache", ssd1)
+    larder("create", "more", "--backing", hdd1, "--cache", "data")
+    for name in ("data", "more"):
+        larder("volume", "set", name, "writeback=off", "sequential_cutoff=0")
+        dm.DmDevice(name).write(0, name.encode() * 1024)
+        dm.DmDevice(name).flush()
+    dirty = ["cache", "status", "data", "-o", "dirty_sectors", "--noheadings", "--units", "b", "--nosuffix"]
+    before = int(larder(*dirty).stdout)
+    uuid = rows()["stack"]["uuid"]
+    larder("stop", "data")
+    if not running:
+        larder("stop", "more")
+    hdd0.fail(op="read,write,flush", status="ioerr")
+    assert rows()["stack"]["state"] == "incomplete"
+    refused(NOT_FOUND, ["remove", "data"], "LOST", uuid)
+    assert not running or int(larder(*dirty).stdout) == before
+    assert "removed; its cache stays" in larder("remove", "data", "--discard-data", uuid).stdout
+    assert not rows() and int(larder(*dirty).stdout) == before - 4096
+    if not running:
+        larder("start", "more")
+    assert dm.DmDevice("more").read(0, 8) == b"more" * 1024
+    # the disk comes back: what it has is not taken for all of it
+    hdd0.heal()
+    refused(FAILED, ["start", "data"], "has lost the dirty data")
+    larder("remove", "data", "--discard-data", uuid)
+    larder("remove", "more", "--discard-data", rows("more")["stack"]["uuid"])
+
+
+def test_entry_of_an_array_that_is_here(disks):
+    """Its disks are, and show no volume until it is started: refused, with the word as without."""
+    larder(*words(disks))
+    uuid = rows()["stack"]["uuid"]
+    larder("stop", "data")
+    for word in ([], ["--discard-data", uuid]):
+        refused(NOT_FOUND, ["remove", "data", *word], "disks of its array are", "larder start data")
+    larder("start", "data")
+    remove()
+    nothing_left(disks)
+
+
 def test_nobody_waits_for_a_mount(disks, monkeypatch, tmp_path):
     """It may take as long as fsck does, or until another stack has started: others have their turn meanwhile."""
     said, script = tmp_path / "said", tmp_path / "mount"

@@ -8,9 +8,13 @@ from collections.abc import Callable, Sequence
 
 
 def answered(
-    words: Sequence[object], question: str, meanwhile: Callable[[], object], environment: dict[str, str] | None = None
+    words: Sequence[object],
+    question: str,
+    meanwhile: Callable[[], object],
+    environment: dict[str, str] | None = None,
+    word: bytes = b"y",
 ) -> subprocess.CompletedProcess:
-    """With yes, behind `meanwhile`.  stderr: what it says behind the question."""
+    """With yes, or another word, behind `meanwhile`.  stderr: what it says behind the question."""
     shell, answer = pty.openpty()
     argv = [str(word) for word in words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -21,7 +25,7 @@ def answered(
                 assert run.poll() is None, asked
                 asked += run.stderr.read(1)
             meanwhile()
-            os.write(shell, b"y\n")
+            os.write(shell, word + b"\n")
             out, said = run.communicate(timeout=600)
         finally:
             run.kill()
