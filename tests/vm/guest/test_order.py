@@ -455,14 +455,15 @@ def test_ssd_that_drops_is_not_written_back(make_disk, kernel_log):
     stack.stop()
 
 
-WRITES = ["superblock", "clean copies", "summary", "chunk", "append", "append of what was answered", "discard", "discard that hangs"]
+WRITES = ["superblock", "clean copies", "summary", "chunk", "append", "append of what was answered"]
+DISCARDS = ["discard", "discard that hangs"]
 
 
-@pytest.mark.parametrize("what", WRITES)
+@pytest.mark.parametrize("what", WRITES + DISCARDS)
 def test_ssd_is_reset_in_another_write(make_disk, trace, kernel_log, what):
     """What it had not secured is gone as by a flush that fails, and nothing else tells: a user's flush does, once."""
     kernel_log.expect(f"{SSD_NOISE}|cannot write|clean copies could not be written")
-    discards = what in ("discard", "discard that hangs")
+    discards = what in DISCARDS
     stack = make_written(make_disk, ssd_discard="zero", cache_discard="on" if discards else "off")
     copies = segment_of_copies(stack, trace)
     if what == "summary":

@@ -416,7 +416,7 @@ def test_volume_is_resumed_into_a_start_with_a_join(make_disk, kernel_log):
                 stack.volume = Volume.start(hdd, "/dev/mapper/c", **stack.options)
             except command.CommandError:
                 early += 1
-        erased = [c for c in trace.commands(ssds[1], "write") if TABLES["from_"] <= c.sector < TABLES["to"]][0]
+        erased = next(c for c in trace.commands(ssds[1], "write") if TABLES["from_"] <= c.sector < TABLES["to"])
         assert erased.end is not None, "it was bound while the join had just begun"
         stack.cache = starting.result()
     assert early
