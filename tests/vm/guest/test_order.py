@@ -477,6 +477,7 @@ def test_ssd_is_reset_in_another_write(make_disk, trace, kernel_log, what):
     elif discards:  # of segments that are opened: a flush goes before, then they come one by one, beside what is written
         hangs = {"status": "hung"}  # each of them would: none is sent again
         stack.ssd.fail(op="discard", skip=2, **({"status": "reset", "count": 1} if what == "discard" else hangs))
+        stack.ssd.fail(op="discard", status="ok", delay_ms=300)  # something is written meanwhile, and so behind the flush
         for i in range(2000):
             stack.volume.write(40960 + BLOCK * (i % 1000), C)
             if stack.ssd.faults()[0]["hits"]:

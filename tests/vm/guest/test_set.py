@@ -1047,6 +1047,7 @@ def test_discard_that_meets_a_reset_in_a_mirror(make_disk, kernel_log, status):
     hdd = make_disk("hdd0", model="null", mb=64, wce=1)
     stack = Stack(ssds, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
     ssds[1].fail(op="discard", status=status, skip=2, count=1)
+    ssds[1].fail(op="discard", status="ok", delay_ms=300)  # something is written meanwhile
     content = {}
     for i in range(1500):
         content[8 * i] = i.to_bytes(2, "little") * 2048
