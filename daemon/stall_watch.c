@@ -12,6 +12,7 @@
 #include <string.h>
 #include <uuid/uuid.h>
 
+#include "../lib/clock.h"
 #include "../lib/disks.h"
 #include "../lib/dm.h"
 #include "../lib/message.h"
@@ -180,7 +181,7 @@ static void look(struct stall_watch *watch, struct stalled_list *found)
 	struct tops tops = { 0 };
 
 	find_tops(watch, &tops);
-	stalls_look(&watch->stalls, stalls_clock());
+	stalls_look(&watch->stalls, clock_seconds());
 	for (int cache = 1; cache >= 0; cache--)
 		for (size_t i = 0; i < tops.number; i++)
 			if (tops.top[i].cache == cache)

@@ -388,10 +388,16 @@ static int block_facts(struct device *device)
 	return 0;
 }
 
+/* Does nobody else use it meanwhile? */
+static bool is_alone(enum device_access access)
+{
+	return access == DEVICE_CLAIM || access == DEVICE_EXAMINE;
+}
+
 /* The descriptors of a device; *step says what failed.  Returns 0 or -errno. */
 static int open_descriptors(struct device *device, enum device_access access, const char **step)
 {
-	bool writes = access == DEVICE_CLAIM || access == DEVICE_BESIDE, alone = access == DEVICE_CLAIM || access == DEVICE_EXAMINE;
+	bool writes = access == DEVICE_CLAIM || access == DEVICE_BESIDE;
 	int flags = (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK;
 	struct stat status;
 	dev_t number;
@@ -410,7 +416,7 @@ static int open_descriptors(struct device *device, enum device_access access, co
 			return device->lock;
 		*step = "open";
 	}
-	device->fd = open(device->path, flags | (device->block && alone ? O_EXCL : 0));
+	device->fd = open(device->path, flags | (device->block && is_alone(access) ? O_EXCL : 0));
 	if (device->fd < 0 || fstat(device->fd, &status))
 		return -errno;
 	if (S_ISBLK(status.st_mode) != device->block || status.st_rdev != number)
@@ -472,7 +478,7 @@ int device_open(struct device *device, const char *path, enum device_access acce
 	const char *step;
 	int error;
 
-	if (access != DEVICE_READ && access != DEVICE_BESIDE && !stat(path, &status) && S_ISBLK(status.st_mode) &&
+	if (is_alone(access) && !stat(path, &status) && S_ISBLK(status.st_mode) &&
 	    device_usage(status.st_rdev, usage, sizeof(usage)))
 		return complain(LARDER_BUSY, "%s: in use: %s; release it first", path, usage);
 	error = descriptors(device, path, access, &step);

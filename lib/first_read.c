@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "../kernel/larder_format.h"
+#include "clock.h"
 #include "device.h"
 #include "first_read.h"
 #include "message.h"
@@ -129,7 +130,7 @@ static void tell_silent(const struct wait *wait, bool (*hangs)(dev_t number), vo
 
 static void wait_for(struct wait *wait, int from, void (*look)(void), bool (*hangs)(dev_t number), void (*silent)(dev_t number))
 {
-	double end_of_patience = stalls_clock() + FIRST_READ_SECONDS;
+	double end_of_patience = clock_seconds() + FIRST_READ_SECONDS;
 	struct pollfd end = { from, POLLIN, 0 };
 
 	while (wait->left) {
@@ -142,7 +143,7 @@ static void wait_for(struct wait *wait, int from, void (*look)(void), bool (*han
 		look();
 		if (all_hang(wait, hangs))
 			return;
-		if (stalls_clock() >= end_of_patience) {
+		if (clock_seconds() >= end_of_patience) {
 			tell_silent(wait, hangs, silent);
 			return;
 		}

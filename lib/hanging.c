@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "device.h"
 #include "disks.h"
 #include "first_read.h"
@@ -80,7 +81,7 @@ static void add(struct numbers *numbers, dev_t number)
 static void note_silent(dev_t number)
 {
 	add(&all.silent, number);
-	all.silent_at = stalls_clock();
+	all.silent_at = clock_seconds();
 }
 
 static bool hangs(dev_t number)
@@ -139,7 +140,7 @@ void hanging_look(const struct mapped_list *list)
 
 static void look(void)
 {
-	stalls_look(&all.stalls, stalls_clock());
+	stalls_look(&all.stalls, clock_seconds());
 }
 
 /* False: it will not be read, or it is known how it is. */
@@ -242,7 +243,7 @@ void hanging_again(void)
 		return;
 	look();
 	all.asked.count = all.nr_out = all.nr_said = 0;
-	if (stalls_clock() - all.silent_at > SILENT_SECONDS)
+	if (clock_seconds() - all.silent_at > SILENT_SECONDS)
 		all.silent.count = 0;
 }
 
@@ -256,9 +257,9 @@ static bool any_hangs(void)
 
 void hanging_wait(double seconds)
 {
-	double end = stalls_clock() + seconds;
+	double end = clock_seconds() + seconds;
 
-	while (any_hangs() && stalls_clock() < end) {
+	while (any_hangs() && clock_seconds() < end) {
 		usleep(LOOK_US);
 		look();
 	}

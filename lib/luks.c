@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "cryptsetup.h"
 #include "directory.h"
 #include "luks.h"
@@ -51,27 +52,19 @@ static unsigned secret_wait(void)
 	return seconds ? (unsigned)strtoul(seconds, NULL, 10) : 0;
 }
 
-static time_t seconds_now(void)
-{
-	struct timespec clock;
-
-	clock_gettime(CLOCK_MONOTONIC, &clock);
-	return clock.tv_sec;
-}
-
-/* The clock's second in which it is given up; 0: never. */
-static time_t secret_end(void)
+/* When it is given up, by clock_seconds(); 0: never. */
+static double secret_end(void)
 {
 	unsigned seconds = secret_wait();
 
-	return seconds ? seconds_now() + (time_t)seconds : 0;
+	return seconds ? clock_seconds() + seconds : 0;
 }
 
 /*
  * read(); of a terminal with the signals that end it let in while it waits, and no sooner: one that came just before would be lost.  What is not to wait
  * for ever (end) is non-blocking: somebody else may read what poll() has seen.
  */
-static ssize_t read_some(int file, void *bytes, size_t length, const sigset_t *waiting, time_t end)
+static ssize_t read_some(int file, void *bytes, size_t length, const sigset_t *waiting, double end)
 {
 	struct pollfd wanted = { .fd = file, .events = POLLIN };
 	struct timespec left = { 0 };
@@ -79,20 +72,21 @@ static ssize_t read_some(int file, void *bytes, size_t length, const sigset_t *w
 	ssize_t got;
 
 	do {
-		time_t now = end ? seconds_now() : 0;
+		double seconds = end > 0 ? end - clock_seconds() : 0;
 
-		left.tv_sec = end > now ? end - now : 0;
-		if (waiting || end)
-			ready = ppoll(&wanted, 1, end ? &left : NULL, waiting);
+		left.tv_sec = seconds > 0 ? (time_t)seconds : 0;
+		left.tv_nsec = seconds > 0 ? (long)((seconds - (double)left.tv_sec) * 1e9) : 0;
+		if (waiting || end > 0)
+			ready = ppoll(&wanted, 1, end > 0 ? &left : NULL, waiting);
 		if (!ready)
 			errno = ETIME;
 		got = ready > 0 ? read(file, bytes, length) : -1;
-	} while (ready > 0 && got < 0 && end && errno == EAGAIN);
+	} while (ready > 0 && got < 0 && end > 0 && errno == EAGAIN);
 	return got;
 }
 
 /* Until the end, or (line) the end of the line; waiting: the signal mask while it waits, NULL: as it is; end: of read_some(). */
-static int read_all(int file, const char *name, bool line, const sigset_t *waiting, time_t end, struct secret *secret)
+static int read_all(int file, const char *name, bool line, const sigset_t *waiting, double end, struct secret *secret)
 {
 	char *bytes = must_allocate(crypt_safe_alloc(SECRET_MAX));
 	size_t length = 0;

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "message.h"
 #include "program.h"
 
@@ -166,14 +166,6 @@ pid_t program_begin_all(const char *const *words, int *out)
 	return begin(words, -1, out, -1);
 }
 
-static double now(void)
-{
-	struct timespec clock;
-
-	clock_gettime(CLOCK_MONOTONIC, &clock);
-	return (double)clock.tv_sec + (double)clock.tv_nsec / 1e9;
-}
-
 /* Until its end, or the time is over: false. */
 static bool hear(int out, double due, char *answer, size_t room, size_t *length)
 {
@@ -181,7 +173,7 @@ static bool hear(int out, double due, char *answer, size_t room, size_t *length)
 	char rest[4096];
 
 	for (;;) {
-		double left = due - now();
+		double left = due - clock_seconds();
 		bool full = *length == room;
 		ssize_t part;
 
@@ -206,7 +198,7 @@ bool program_answer(const char *const *words, double seconds, char *answer, size
 
 	*length = 0;
 	if (child >= 0) {
-		ended = hear(out, seconds ? now() + seconds : 0, answer, room, length);
+		ended = hear(out, seconds ? clock_seconds() + seconds : 0, answer, room, length);
 		close(out);
 		if (ended)
 			program_end(child, false);

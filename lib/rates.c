@@ -4,19 +4,17 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "rates.h"
 #include "snapshot.h"
 #include "status.h"
 
 int sample_take(struct sample *sample)
 {
-	struct timespec now;
 	int result = snapshot_take(&sample->list);
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	sample->at = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+	sample->at = clock_seconds();
 	return result;
 }
 

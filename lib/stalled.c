@@ -4,8 +4,8 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "message.h"
 #include "run_file.h"
 #include "stalled.h"
@@ -79,9 +79,6 @@ static void take_line(char *line, void *data)
 
 void stalled_read(struct stalled_list *list)
 {
-	struct timespec clock;
-
-	clock_gettime(CLOCK_MONOTONIC, &clock);
-	*list = (struct stalled_list){ .now = (double)clock.tv_sec + (double)clock.tv_nsec / 1e9 };
+	*list = (struct stalled_list){ .now = clock_seconds() };
 	run_file_lines(NAME, take_line, list);
 }

@@ -25,6 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "disks.h"
 #include "message.h"
 #include "stalls.h"
@@ -275,14 +276,6 @@ static void drop_unlisted(struct stalls *stalls)
 	stalls->number = kept;
 }
 
-double stalls_clock(void)
-{
-	struct timespec clock;
-
-	clock_gettime(CLOCK_MONOTONIC, &clock);
-	return (double)clock.tv_sec + (double)clock.tv_nsec / 1e9;
-}
-
 void stalls_look(struct stalls *stalls, double now)
 {
 	drop_unlisted(stalls);
@@ -304,12 +297,12 @@ static bool any_since(const struct stalls *stalls, double first)
 
 void stalls_watch(struct stalls *stalls, double seconds)
 {
-	double first = stalls_clock();
+	double first = clock_seconds();
 
 	stalls_look(stalls, first);
 	while (any_since(stalls, first) && stalls->now < first + seconds) {
 		nanosleep(&(struct timespec){ .tv_nsec = LOOK_NS }, NULL);
-		stalls_look(stalls, stalls_clock());
+		stalls_look(stalls, clock_seconds());
 	}
 }
 

@@ -56,9 +56,7 @@ struct stall_device *stalls_add(struct stalls *stalls, const char *directory);
 /* All block devices. */
 void stalls_add_all(struct stalls *stalls);
 
-/* Seconds of CLOCK_MONOTONIC. */
-double stalls_clock(void);
-void stalls_look(struct stalls *stalls, double now);
+void stalls_look(struct stalls *stalls, double now); /* clock_seconds() */
 /* Looks for so many seconds, or until no device is left that has waited since the first look: at once, where none does. */
 void stalls_watch(struct stalls *stalls, double seconds);
 

@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "advise.h"
+#include "clock.h"
 #include "device.h"
 #include "trace_text.h"
 #include "tracefs.h"
@@ -64,14 +64,6 @@ static void catch_signals(void)
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGHUP, &action, NULL);
-}
-
-static double seconds_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
 /* ------------------------------------------------------------------ requests */
@@ -264,7 +256,7 @@ static void progress(const struct advise *a, double seconds, bool last)
 static int watch(struct advise *a, const struct tracefs *trace, double seconds)
 {
 	struct lines *lines = must_allocate(calloc(1, sizeof(*lines)));
-	double begin = seconds_now(), now = begin, shown = begin;
+	double begin = clock_seconds(), now = begin, shown = begin;
 	bool stopped = false;
 	ssize_t got = 0;
 
@@ -275,7 +267,7 @@ static int watch(struct advise *a, const struct tracefs *trace, double seconds)
 		} else if (!stopped && !got) {
 			usleep(PAUSE_MS * 1000);
 		}
-		now = seconds_now();
+		now = clock_seconds();
 		if (now - shown >= 1) {
 			progress(a, now - begin, false);
 			shown = now;

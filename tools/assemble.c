@@ -18,11 +18,11 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../daemon/assembly.h"
 #include "arguments.h"
+#include "clock.h"
 #include "hanging.h"
 #include "pauses.h"
 #include "stacks.h"
@@ -109,14 +109,6 @@ static int look(struct assembly *assembly, char **words)
 #define BUSY_S	  60 /* what is released, or answers again, may make none */
 #define HANGS	  64 /* beside the code of a look: something was left out, as it hangs */
 
-static double seconds_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 /* sd_notify(): who has no larderd may have no systemd. */
 static void tell_systemd(const char *text)
 {
@@ -175,13 +167,13 @@ static bool drain(struct udev_monitor *monitor)
 static bool wait_for_device(struct udev_monitor *monitor, const struct pauses *pauses)
 {
 	struct pollfd events = { .fd = monitor ? udev_monitor_get_fd(monitor) : -1, .events = POLLIN };
-	double began = seconds_now(), end = began + pauses->pause, left, now = began;
+	double began = clock_seconds(), end = began + pauses->pause, left, now = began;
 	bool any = false;
 
 	while ((left = end - now) > 0) {
 		bool came = poll(&events, 1, (int)(left * 1000) + 1) > 0 && drain(monitor);
 
-		now = seconds_now();
+		now = clock_seconds();
 		if (!came || any)
 			continue;
 		any = true;

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "arguments.h"
+#include "clock.h"
 #include "program.h"
 #include "redact.h"
 #include "scan.h"
@@ -150,28 +151,20 @@ static unsigned grace_of(const struct bundle *b)
 	return b->patience < 5 ? b->patience : 5;
 }
 
-static double now(void)
-{
-	struct timespec clock;
-
-	clock_gettime(CLOCK_MONOTONIC, &clock);
-	return (double)clock.tv_sec + (double)clock.tv_nsec / 1e9;
-}
-
 /*
  * All that comes from a child until it ends, or the time is over: then it is killed, which it may not hear, and given up.  False: that, or somebody
  * has interrupted us.  The caller frees *said, which has *bytes.
  */
 static bool hear(struct bundle *b, pid_t child, int from, char **said, size_t *bytes, int *code)
 {
-	double due = now() + b->patience + 2 * grace_of(b);
+	double due = clock_seconds() + b->patience + 2 * grace_of(b);
 	struct pollfd more = { .fd = from, .events = POLLIN };
 	size_t room = 0;
 	ssize_t part = -1;
 
 	*said = NULL;
 	*bytes = 0;
-	while (part && !interrupted && now() < due) {
+	while (part && !interrupted && clock_seconds() < due) {
 		if (poll(&more, 1, 500) < 1)
 			continue;
 		room = *bytes + 65536;
@@ -182,7 +175,7 @@ static bool hear(struct bundle *b, pid_t child, int from, char **said, size_t *b
 			break;
 	}
 	close(from);
-	while (!part && !interrupted && now() < due) {
+	while (!part && !interrupted && clock_seconds() < due) {
 		int status;
 
 		if (waitpid(child, &status, WNOHANG) == child) {

@@ -15,23 +15,15 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "disk_watch.h"
 #include "disks.h"
 #include "health.h"
 #include "message.h"
 
 #define LATER_S 10 /* behind one that was given up */
-
-static double now(void)
-{
-	struct timespec clock;
-
-	clock_gettime(CLOCK_MONOTONIC, &clock);
-	return (double)clock.tv_sec + (double)clock.tv_nsec / 1e9;
-}
 
 /* behind: they are asked because one was given up. */
 static double patience(bool behind)
@@ -198,7 +190,7 @@ void disk_watch_ask(struct disk_watch *watch, const struct mapped_list *list)
 	}
 	watch->answers = ends[0];
 	watch->length = 0;
-	watch->since = now(); /* it looks for them first */
+	watch->since = clock_seconds(); /* it looks for them first */
 }
 
 /* ------------------------------------------------------------------ what has changed */
@@ -322,7 +314,7 @@ static void take_line(struct disk_watch *watch, const char *line, struct changes
 		end_disk(watch);
 		if (line[1])
 			begin_disk(watch, line + 1, name - 1, changes);
-		watch->since = now();
+		watch->since = clock_seconds();
 	} else if (line[name]) {
 		take_wrong(watch, line, name, strcspn(line, ":"), changes);
 	} else if (*line) {
@@ -368,7 +360,7 @@ void disk_watch_hear(struct disk_watch *watch, struct changes *changes)
 
 double disk_watch_left(const struct disk_watch *watch)
 {
-	double left = watch->since + patience(watch->behind) - now();
+	double left = watch->since + patience(watch->behind) - clock_seconds();
 
 	return watch->answers < 0 ? -1 : left > 0 ? left : 0;
 }
@@ -378,7 +370,7 @@ void disk_watch_give_up(struct disk_watch *watch, struct changes *changes)
 	char *disk = watch->asked, *which = watch->which, *words, *line;
 	double seconds = patience(watch->behind);
 
-	if (watch->answers < 0 || now() < watch->since + seconds)
+	if (watch->answers < 0 || clock_seconds() < watch->since + seconds)
 		return;
 	watch->asked = watch->which = NULL;
 	kill(watch->child, SIGKILL);

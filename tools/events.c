@@ -16,6 +16,7 @@
 #include "alert.h"
 #include "arguments.h"
 #include "changes.h"
+#include "clock.h"
 #include "disk_watch.h"
 #include "left.h"
 #include "monitor.h"
@@ -51,14 +52,6 @@ static void say_mistake(const char *line, void *data)
 	remark("%s", line);
 }
 
-static double seconds_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 /* The file is read anew each time: what is written there counts for the next alert. */
 static void alert(const struct changes *changes, struct request *request)
 {
@@ -73,7 +66,7 @@ static void alert(const struct changes *changes, struct request *request)
 		if (conf.program)
 			alert_program(conf.program, c, "program in larder.conf", unit);
 		if (conf.mail && c->alarm && !alert_mail(conf.mail, c, at, unit) && request->on)
-			unsent_add(&request->unsent, c, at, seconds_now());
+			unsent_add(&request->unsent, c, at, clock_seconds());
 	}
 	conf_free(&conf);
 }
@@ -88,10 +81,10 @@ static void try_unsent(struct unsent *unsent)
 {
 	struct conf conf;
 
-	if (unsent_left(unsent, seconds_now()) != 0)
+	if (unsent_left(unsent, clock_seconds()) != 0)
 		return;
 	conf_read(&conf, say_nothing, NULL); /* its mistakes were said when it happened */
-	unsent_try(unsent, conf.mail, program_is_unit(), seconds_now());
+	unsent_try(unsent, conf.mail, program_is_unit(), clock_seconds());
 	conf_free(&conf);
 }
 
@@ -127,7 +120,7 @@ static int test(struct request *request)
 /* Seconds, a moment more than there are: a wait is not to end in front of it. */
 static double until(double due)
 {
-	double left = due - seconds_now();
+	double left = due - clock_seconds();
 
 	return (left > 0 ? left : 0) + 0.001;
 }
@@ -248,7 +241,7 @@ static int look(struct view *view)
 /* What comes of one wait, which ends when the disks are due to be asked, seconds from now (negative: never), if not before. */
 static int turn(struct request *request, double due, struct disk_watch *disks, struct view *view)
 {
-	double wait = due >= 0 && due < request->interval ? due : request->interval, answer = disk_watch_left(disks), unsent = unsent_left(&request->unsent, seconds_now());
+	double wait = due >= 0 && due < request->interval ? due : request->interval, answer = disk_watch_left(disks), unsent = unsent_left(&request->unsent, clock_seconds());
 	struct changes changes = { 0 };
 	struct view before = *view;
 	int result;
@@ -276,7 +269,7 @@ static int follow(struct request *request)
 	struct view view = { .watch = -1, .left_watch = -1 };
 	struct changes changes = { 0 };
 	struct disk_watch disks;
-	double due = seconds_now();
+	double due = clock_seconds();
 	int result = look(&view);
 
 	disk_watch_init(&disks);
@@ -289,9 +282,9 @@ static int follow(struct request *request)
 	while (!result) {
 		if (disks.behind)
 			disk_watch_ask(&disks, &view.list);
-		if (request->disks > 0 && seconds_now() >= due) {
+		if (request->disks > 0 && clock_seconds() >= due) {
 			disk_watch_ask(&disks, &view.list);
-			due = seconds_now() + request->disks;
+			due = clock_seconds() + request->disks;
 		}
 		if (request->on) {
 			try_unsent(&request->unsent);

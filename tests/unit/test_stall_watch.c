@@ -76,10 +76,10 @@ static char *told(void)
 /* Runs the loop until these are told of. */
 static void check_told(sd_event *event, const char *wanted, const char *name)
 {
-	double giving_up = stalls_clock() + 30;
+	double giving_up = clock_seconds() + 30;
 	char *now = told();
 
-	while (strcmp(now, wanted) != 0 && stalls_clock() < giving_up) {
+	while (strcmp(now, wanted) != 0 && clock_seconds() < giving_up) {
 		sd_event_run(event, 50000);
 		free(now);
 		now = told();
@@ -92,7 +92,7 @@ static void check_told(sd_event *event, const char *wanted, const char *name)
 
 static void run_for(sd_event *event, double seconds)
 {
-	for (double end = stalls_clock() + seconds; stalls_clock() < end;)
+	for (double end = clock_seconds() + seconds; clock_seconds() < end;)
 		sd_event_run(event, 50000);
 }
 

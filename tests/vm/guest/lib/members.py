@@ -67,8 +67,7 @@ def udevd() -> Iterator[None]:
         if not ran:
             command.run("udevadm", "settle", "-t", "60", check=False)
             command.run("udevadm", "control", "--exit")
-            gone = lambda: command.run("pgrep", "-x", "systemd-udevd", check=False).returncode == 1  # noqa: E731
-            wait_for(gone, SECONDS, "udevd to go")
+            wait_for(lambda: command.run("pgrep", "-x", "systemd-udevd", check=False).returncode == 1, SECONDS, "udevd to go")
         for rule in rules.glob("*larder*"):
             rule.unlink()
         shutil.rmtree(FILES)
