@@ -409,7 +409,7 @@ def test_found(recording, make_oracle):
 
     stack = record(recording, make_oracle, MB, ssds=12, ops=200, before=beside)
     tables, rescue = recording.tables, recording.alone
-    options = {"states": 4, "deep": 0, "failures": 1}
+    options = {"deep": 0, "failures": 1}
     for changes, words in (
         ({"alone": "true"}, "WRONG .*without the stack"),
         ({"alone": "false"}, "WRONG without the stack: false"),
@@ -421,9 +421,9 @@ def test_found(recording, make_oracle):
         for name, value in changes.items():
             setattr(recording, name, value)
         with pytest.raises(AssertionError, match=words):
-            recording.explore(**options)
+            recording.explore(states=60, **options)  # v has nothing dirty at the first positions: it may start without the cache
     recording.tables, recording.alone = [("c", "0 8 larder-cache 1 /dev/nowhere 0"), *tables], rescue
-    recording.explore(**options)
+    recording.explore(states=4, **options)
 
 
 def test_found_behind_a_second_cut(recording, make_oracle, tmp_path):
