@@ -396,6 +396,22 @@ static int check_drop(const struct stack *stack, const struct argument_list *dro
 			drop->value[0]);
 }
 
+/* An import that failed ahead of its volume: nothing of another machine's runs on here, nor does its array write what it thinks is to be mended. */
+static void stop_for_nothing(const struct stack *stack)
+{
+	struct stacks stacks;
+	uint8_t part[16];
+	bool runs;
+
+	if (stacks_scan(&stacks))
+		return;
+	stack_part(stack, "volume", part);
+	runs = running_by_uuid(&stacks.list, part, false);
+	stacks_free(&stacks);
+	if (!runs)
+		stop_array(stack);
+}
+
 static int start_one(const char *word, const struct run_request *request)
 {
 	unsigned flags = (request->degraded ? START_DEGRADED : 0) | (request->import ? START_IMPORT : 0) | (request->crashed ? START_CRASHED : 0) |
@@ -432,6 +448,8 @@ static int start_one(const char *word, const struct run_request *request)
 	result = result ? result : start_below(&stack, flags, &request->drop);
 	if (result && marked)
 		crypt_mark(&stack, false);
+	if (result && request->import && assembled)
+		stop_for_nothing(&stack);
 	if (!result && *stack.raid && !request->without_module)
 		note_lacks(&stack);
 	if (result || request->locked)

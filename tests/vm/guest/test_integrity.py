@@ -454,7 +454,7 @@ def test_import_that_is_refused(disks, monkeypatch, tmp_path):
     disks[1].fail(op="read,write,flush", status="ioerr")
     larder("start", "data", "--import", code=UNSAFE)
     assert hosts(disks) == made
-    release()
+    assert not arrays() and not dm.names()
     disks[1].heal()
     on("a")
     larder("start", "data")
