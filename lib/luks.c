@@ -25,6 +25,7 @@
 #include "luks.h"
 #include "message.h"
 #include "program.h"
+#include "signals.h"
 #include "superblock.h"
 #include "token.h"
 
@@ -132,23 +133,18 @@ static void wait_for_terminal(void)
  */
 static bool ask_once(const char *prompt, struct secret *secret, int *result)
 {
-	static const int ends[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGCONT };
-	const struct sigaction action = { .sa_handler = catch_signal }; /* no SA_RESTART: ppoll() and read() end */
-	struct sigaction was[sizeof(ends) / sizeof(ends[0])];
+	static const int ends[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGCONT, 0 };
+	struct signals was;
 	struct termios before, quiet;
 	sigset_t held, mask;
 
 	wait_for_terminal();
 	caught = 0;
 	sigemptyset(&held);
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+	for (size_t i = 0; ends[i]; i++)
 		sigaddset(&held, ends[i]);
 	sigprocmask(SIG_BLOCK, &held, &mask);
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
-		sigaction(ends[i], NULL, &was[i]);
-		if (was[i].sa_handler != SIG_IGN)
-			sigaction(ends[i], &action, NULL);
-	}
+	signals_catch(ends, catch_signal, 0, &was);
 	tcgetattr(STDIN_FILENO, &before);
 	quiet = before;
 	quiet.c_lflag &= ~(tcflag_t)ECHO;
@@ -158,8 +154,7 @@ static bool ask_once(const char *prompt, struct secret *secret, int *result)
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
 	fputc('\n', stderr);
 	sigprocmask(SIG_SETMASK, &mask, NULL);
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-		sigaction(ends[i], &was[i], NULL);
+	signals_restore(&was);
 	if (caught && !*result)
 		secret_free(secret);
 	*result = caught ? LARDER_FAILED : *result;

@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
@@ -19,6 +18,7 @@
 #include "advise.h"
 #include "clock.h"
 #include "device.h"
+#include "signals.h"
 #include "trace_text.h"
 #include "tracefs.h"
 #include "verbs.h"
@@ -54,16 +54,6 @@ static void interrupt(int number)
 {
 	(void)number;
 	interrupted = 1;
-}
-
-/* A second one ends us at once; what we leave the next run takes away. */
-static void catch_signals(void)
-{
-	struct sigaction action = { .sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND };
-
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
 }
 
 /* ------------------------------------------------------------------ requests */
@@ -446,7 +436,7 @@ int advise(int argc, char **argv)
 		result = svg_open(&a);
 	if (result)
 		return result;
-	catch_signals();
+	signals_catch(signals_that_end, interrupt, (int)SA_RESETHAND, NULL); /* a second one ends us at once; what we leave the next run takes away */
 	a.curve = hit_curve_new(&options);
 	result = from ? read_file(&a, from) : watch_live(&a, seconds);
 	if (result)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "alert.h"
+#include "clock.h"
 #include "message.h"
 #include "program.h"
 
@@ -77,17 +78,15 @@ static _Noreturn void become(const struct command *command)
 /* False: errno says why. */
 static bool wait_for(pid_t child, int *status, bool *hangs)
 {
-	struct timespec begun, now;
+	double begun = clock_seconds();
 	pid_t ended;
 
 	*hangs = false;
-	clock_gettime(CLOCK_MONOTONIC, &begun);
 	for (;;) {
 		ended = waitpid(child, status, *hangs ? 0 : WNOHANG);
 		if (ended || *hangs)
 			return ended == child;
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		*hangs = now.tv_sec - begun.tv_sec > (time_t)alert_patience();
+		*hangs = clock_seconds() - begun > alert_patience();
 		if (!*hangs)
 			usleep(POLL_US);
 		else if (kill(-child, SIGKILL))

@@ -28,6 +28,7 @@
 #include "program.h"
 #include "redact.h"
 #include "scan.h"
+#include "signals.h"
 #include "verbs.h"
 
 #define SECONDS	    60u /* for each program; LARDER_COLLECT_SECONDS: another number */
@@ -429,17 +430,11 @@ static unsigned patience(void)
 
 static int gather(const char *name, const char *path)
 {
-	static const int ends[] = { SIGHUP, SIGINT, SIGTERM };
-	const struct sigaction action = { .sa_handler = interrupt };
-	struct sigaction before[sizeof(ends) / sizeof(ends[0])];
 	struct bundle b = { .patience = patience() };
+	struct signals was;
 	int result;
 
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
-		sigaction(ends[i], NULL, &before[i]);
-		if (before[i].sa_handler != SIG_IGN) /* nohup */
-			sigaction(ends[i], &action, NULL);
-	}
+	signals_catch(signals_that_end, interrupt, 0, &was);
 	result = prepare(&b, name);
 	result = result ? result : add_programs(&b);
 	result = result ? result : add_files(&b);
@@ -449,8 +444,7 @@ static int gather(const char *name, const char *path)
 		printf("%s: %zu files, without keys and passphrases; names of devices, hosts and mount points are in them: read it before you give it away\n", path,
 		       b.number);
 	clear(&b);
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-		sigaction(ends[i], &before[i], NULL);
+	signals_restore(&was);
 	if (interrupted)
 		raise(interrupted);
 	return result;

@@ -5,7 +5,6 @@
 #include <curses.h>
 #include <inttypes.h>
 #include <locale.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +13,10 @@
 
 #include "advice.h"
 #include "arguments.h"
+#include "clock.h"
 #include "monitor.h"
 #include "rates.h"
+#include "signals.h"
 #include "snapshot.h"
 #include "terminal.h"
 #include "verbs.h"
@@ -296,14 +297,11 @@ static void leave_screen(void)
 /* Until the next look is due, but once at least, however late it is.  False: it is to end, or the terminal is gone. */
 static bool take_keys(struct top *top)
 {
-	struct timespec clock;
 	int key;
 
 	for (bool drawn = false;; drawn = true) {
-		double left;
+		double left = top->now.at + top->interval - clock_seconds();
 
-		clock_gettime(CLOCK_MONOTONIC, &clock);
-		left = top->now.at + top->interval - ((double)clock.tv_sec + (double)clock.tv_nsec / 1e9);
 		if (left <= 0 && drawn)
 			return true;
 		draw(top);
@@ -335,9 +333,8 @@ static int run(struct top *top)
 
 static int on_screen(struct top *top)
 {
-	static const int ends[] = { SIGHUP, SIGQUIT };
-	const struct sigaction action = { .sa_handler = end };
-	struct sigaction before[sizeof(ends) / sizeof(ends[0])];
+	static const int ends[] = { SIGHUP, SIGQUIT, 0 };
+	struct signals was;
 	const char *term = getenv("TERM");
 	SCREEN *screen;
 	int result;
@@ -348,11 +345,7 @@ static int on_screen(struct top *top)
 	if (!screen)
 		return complain(LARDER_USAGE, "top: this terminal is not known: TERM=%s; larder monitor does without", term ? term : "");
 	atexit(leave_screen);
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
-		sigaction(ends[i], NULL, &before[i]);
-		if (before[i].sa_handler != SIG_IGN)
-			sigaction(ends[i], &action, NULL);
-	}
+	signals_catch(ends, end, 0, &was);
 	cbreak();
 	noecho();
 	keypad(stdscr, TRUE);
@@ -360,8 +353,7 @@ static int on_screen(struct top *top)
 	result = run(top);
 	leave_screen();
 	delscreen(screen);
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-		sigaction(ends[i], &before[i], NULL);
+	signals_restore(&was);
 	if (ended)
 		raise((int)ended);
 	/* what was said went to a screen that is not there any more */

@@ -6,13 +6,13 @@
  * flushed; the kernel ends its flush when what was dirty is written, so the end is flushing=0, and what is left then is judged
  * by the caller's purpose.
  */
-#include <signal.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "drain.h"
 #include "running.h"
+#include "signals.h"
 #include "verbs.h"
 
 #define POLL_MICROSECONDS 500000
@@ -31,21 +31,13 @@ static uint64_t dirty_bytes(const struct mapped *volume)
 	return status_number(volume->status, "dirty_sectors") << 9;
 }
 
-static double seconds_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 /* The rate is measured: writeback_rate says what is allowed, which at full speed is anything. */
 static void progress(const struct mapped *volume, uint64_t begun, double since, bool last)
 {
 	const struct size_format human = { 'h', true };
 	char left[SIZE_TEXT], rate[SIZE_TEXT];
 	uint64_t dirty = dirty_bytes(volume), done = begun > dirty ? begun - dirty : 0;
-	double seconds = seconds_now() - since;
+	double seconds = clock_seconds() - since;
 
 	if (!isatty(STDERR_FILENO))
 		return;
@@ -56,18 +48,14 @@ static void progress(const struct mapped *volume, uint64_t begun, double since, 
 
 void drain_catch_signals(void)
 {
-	struct sigaction action = { .sa_handler = interrupt };
-
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
+	signals_catch(signals_that_end, interrupt, 0, NULL);
 }
 
 static int wait_drained(struct mapped *volume)
 {
 	uint64_t begun, least;
 	int quiet = 0, result = mapped_refresh(volume);
-	double since = seconds_now();
+	double since = clock_seconds();
 
 	begun = least = result ? 0 : dirty_bytes(volume);
 	while (!result && !interrupted && dirty_bytes(volume) && quiet < PATIENCE) {

@@ -38,6 +38,7 @@ static void set_cheap_guess(struct crypt_device *cd)
 #include "../../lib/directory.c"
 #include "../../lib/luks.c"
 #include "../../lib/program.c"
+#include "../../lib/signals.c"
 #include "../../lib/token.c"
 
 typedef unsigned long long u64;
