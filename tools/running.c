@@ -322,7 +322,7 @@ static int find_set(const struct members *members, const struct member *member, 
 			set->segments += le32toh(m->sb.cache.nr_segments);
 		else if (!known || le32toh(table->devices[i].state) != LARDER_DEVICE_REMOVED)
 			set->missing = true;
-		if (m && !m->block && !(flags & BRING_UP_DRY))
+		if (!result && m && !m->block && !(flags & BRING_UP_DRY))
 			result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", m->path);
 		longer = must_print("%s %s", set->words, m ? m->path : "-");
 		free(set->words);
