@@ -4,7 +4,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "guest"))
 
-from host import build, machine, process, system
+from host import build, machine, plain, process, system
 from lib import dealt, kernel_log, outcome
 
 RESULTS = Path(os.environ["LARDER_RESULTS"])
@@ -68,6 +68,29 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def initramfs(directory) -> Path:
     """That mounts it, and no more."""
     return system.initramfs(directory)
+
+
+# of systemd-shutdown, when nothing is left
+TAKEN_APART = "All filesystems, swaps, loop devices, MD devices and DM devices detached."
+
+
+@pytest.fixture
+def boot(initramfs, root) -> Callable:
+    """root: the suite's own, of the script that each boot runs (system.SHELL)."""
+
+    def run(
+        phase: str, disks: list[Path], append: str = "", orderly: bool = True, options: Iterable[str] = ()
+    ) -> tuple[list[str], str]:
+        """What it said, and its console.  orderly: it is shut down, not cut off.  options: of QEMU."""
+        words = f"phase={phase} systemd.mask=serial-getty@ttyS0.service {append}"
+        words += " systemd.mask=systemd-ask-password-console.path"  # its agent hangs up the console that the script speaks on
+        console = plain.boot(phase, initramfs, [root, *disks], words, memory=1024, options=options)
+        bad = kernel_log.bad_lines(console.splitlines())
+        assert not bad, f"kernel log of the boot {phase}:\n" + "\n".join(bad)
+        assert not orderly or TAKEN_APART in console, "systemd-shutdown left something mounted, or mapped"
+        return system.said(phase, console), console
+
+    return run
 
 
 class Boots:

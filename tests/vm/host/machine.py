@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import autopsy, build, kernels, process
+from . import autopsy, build, kernels, process, tpm
 
 SESSION = Path(__file__).resolve().parents[1] / "guest" / "session.py"
 KVM_PROBE_SECONDS = 20
@@ -130,28 +130,14 @@ class Machine:
             options += ["-icount", "shift=0,sleep=off"]
         options += self._disk_options()
         if self.tpm:
-            options += ["-chardev", f"socket,id=tpm,path={self.results}/tpm/socket", "-tpmdev", "emulator,id=tpm,chardev=tpm"]
-            options += ["-device", "tpm-tis,tpmdev=tpm"]
+            options += tpm.options(self.results / "tpm")
         c.append("--qemu-opts=" + shlex.join(options))
         c += ["--append", f"log_buf_len=4M modprobe.blacklist={UNUSED} {self.append}".strip()]
         return [*c, "--", shlex.join([sys.executable, str(SESSION), str(self.results)])]
 
-    def _start_tpm(self) -> None:
-        """It ends with the machine."""
-        directory = self.results / "tpm"
-        directory.mkdir()
-        command = ["swtpm", "socket", "--tpm2", "--tpmstate", f"dir={directory}", "--terminate"]
-        command += ["--ctrl", f"type=unixio,path={directory}/socket"]
-        with open(directory / "log", "wb") as log:
-            self.swtpm = process.start(command, stdout=log, stderr=log)
-        while not (directory / "socket").exists():
-            if self.swtpm.poll() is not None:
-                raise RuntimeError(f"swtpm: {(directory / 'log').read_text()}")
-            time.sleep(0.05)
-
     def start(self) -> "Machine":
         if self.tpm:
-            self._start_tpm()
+            self.swtpm = tpm.start(self.results / "tpm")
         with open(self.results / "output", "wb") as out, open(self.results / "console", "wb") as console:
             self.process = process.start(self._command(), stdout=out, stderr=console, cwd=self.results)
         self.started = time.monotonic()

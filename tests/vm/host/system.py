@@ -6,6 +6,7 @@ The packages come from a mirror, once: their tar file is kept in the cache direc
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -51,6 +52,38 @@ TTYPath=/dev/ttyS0
 [Install]
 WantedBy=multi-user.target
 """
+
+
+# what such a script may begin with: the word phase= of the command line is $phase, and what it sees it says in lines with SYSTEM
+SHELL = r"""#!/bin/bash
+phase=$(sed 's/.*phase=\([a-z]*\).*/\1/' /proc/cmdline)
+say() { echo "SYSTEM: $phase: $*"; }
+disks=/dev/disk/by-id/virtio
+
+# fill DIR: a file with what is in it, durable
+fill() {
+	head -c 300000 /dev/urandom > "$1/content" || say "cannot write to $1"
+	(cd "$1" && sha256sum content > sum && sync -f .) || say "cannot write to $1"
+}
+check() { (cd "$1" && mountpoint -q . && sha256sum --quiet -c sum) && say "$1 holds what was written" || say "$1 is WRONG"; }
+# arrives DIR...: until each is mounted
+arrives() { for d; do for ((i = 0; i < 600; i++)); do mountpoint -q "$d" && break; sleep 0.5; done; done; }
+# questions of password agents that are open now, by file
+questions() { grep -l '^Id=larder:' /run/systemd/ask-password/ask.* 2> /dev/null; }
+# asked N: until so many are
+asked() { for ((i = 0; i < 600; i++)); do [ "$(questions | wc -l)" = "$1" ] && break; sleep 0.5; done; }
+answer() { printf %s "$2" | /lib/systemd/systemd-reply-password 1 "$(sed -n 's/^Socket=//p' "$1")"; }
+"""
+# and end with
+SHELL_END = r"""
+systemctl list-units --failed --no-legend | grep -e larder -e srv -e crypt | xargs -r echo "SYSTEM: failed units"
+sync
+"""
+
+
+def said(phase: str, console: str) -> list[str]:
+    """In these lines."""
+    return re.findall(rf"SYSTEM: (?:{phase}: )?(.*?)\r?$", console, re.MULTILINE)
 
 
 def clean(packages: str = PACKAGES) -> Path:

@@ -1,46 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A whole system, by systemd: stacks that `larder create` made are mounted after a reboot, without a hand.
 
-Each boot of these machines runs WORK with the word `phase=` of its command line; what it sees it says in lines with SYSTEM.
+Each boot of these machines runs WORK with the word `phase=` of its command line.
 What a filesystem must hold is what was written and synced at the boot before.
 """
 
 import os
 import random
 import re
-from pathlib import Path
 
 import pytest
-from host import plain, system
-from lib import kernel_log
+from host import system
 
-# of systemd-shutdown, when nothing is left
-TAKEN_APART = "All filesystems, swaps, loop devices, MD devices and DM devices detached."
 REBOOTS = int(os.environ.get("LARDER_REBOOTS", "3"))
 OTHER_MACHINE = "0123456789abcdef0123456789abcdef"
 PASSPHRASE = "telltale of a passphrase"
 
 WORK = (
-    r"""#!/bin/bash
-phase=$(sed 's/.*phase=\([a-z]*\).*/\1/' /proc/cmdline)
+    system.SHELL
+    + r"""
 eval "$(grep -o 'larder_test_[a-z]*=[a-z0-9]*' /proc/cmdline)" # durable, way, seconds: of the phase load
-say() { echo "SYSTEM: $phase: $*"; }
-disks=/dev/disk/by-id/virtio
 secret='"""
     + PASSPHRASE
     + r"""'
-
-# fill DIR: a file with what is in it, durable
-fill() {
-	head -c 300000 /dev/urandom > "$1/content" || say "cannot write to $1"
-	(cd "$1" && sha256sum content > sum && sync -f .) || say "cannot write to $1"
-}
-check() { (cd "$1" && mountpoint -q . && sha256sum --quiet -c sum) && say "$1 holds what was written" || say "$1 is WRONG"; }
-# arrives DIR...: until each is mounted
-arrives() { for d; do for ((i = 0; i < 600; i++)); do mountpoint -q "$d" && break; sleep 0.5; done; done; }
-# questions of password agents that are open now, by file
-questions() { grep -l '^Id=larder:' /run/systemd/ask-password/ask.* 2> /dev/null; }
-answer() { printf %s "$2" | /lib/systemd/systemd-reply-password 1 "$(sed -n 's/^Socket=//p' "$1")"; }
 
 # words and environment of all processes, which must not have the passphrase in them
 watch() {
@@ -99,7 +81,7 @@ create)
 whole|degraded)
 	arrives /srv/data
 	check /srv/data
-	for ((i = 0; i < 600; i++)); do [ "$(questions | wc -l)" = 2 ] && break; sleep 0.5; done
+	asked 2
 	say "$(questions | wc -l) questions: $(questions | xargs sed -n 's/^Message=//p' | sort | xargs)"
 	say "they end at $(questions | xargs sed -n 's/^NotAfter=//p' | sort -u)"
 	mountpoint -q /srv/other && say "other is open without a passphrase"
@@ -168,6 +150,20 @@ lastresort)
 		echo 'TAG+="systemd", ENV{SYSTEMD_WANTS}+="%c"'
 	} > /etc/udev/rules.d/64-larder.rules
 	;;
+must)
+	mkdir -p /srv/must
+	larder create must --backing $disks-hdd0 --backing $disks-hdd1 --raid 1 --cache $disks-ssd0 --cache $disks-ssd1 --mkfs ext4 \
+		--mount /srv/must --essential --yes || say "cannot create must"
+	fill /srv/must
+	;;
+essential)
+	# this begins behind local-fs.target
+	check /srv/must
+	since() { systemctl show -P ActiveEnterTimestampMonotonic "$1"; }
+	[ "$(since srv-must.mount)" -le "$(since local-fs.target)" ] || say "the boot has not waited"
+	say "$(systemctl is-active emergency.target local-fs.target | xargs)"
+	larder status must; say "status $?"
+	;;
 bus)
 	mkdir -p '/srv/$HOME'
 	busctl --timeout=600 call org.larder1 /org/larder1 org.larder1.Manager Create 'sasasa{sv}' bus \
@@ -201,9 +197,8 @@ bus)
 	say "on $(lsblk -no SERIAL -s "$(findmnt -no SOURCE '/srv/$HOME')" | grep hdd | sort -u | xargs)"
 	;;
 esac
-systemctl list-units --failed --no-legend | grep -e larder -e srv -e crypt | xargs -r echo "SYSTEM: failed units"
-sync
 """
+    + system.SHELL_END
 )
 
 
@@ -212,21 +207,6 @@ def root(directory):
     disk = system.image(directory, WORK, modules=["raid1"])
     yield disk
     disk.unlink()
-
-
-@pytest.fixture
-def boot(initramfs, root):
-    def run(phase: str, disks: list[Path], append: str = "", orderly: bool = True) -> tuple[list[str], str]:
-        """What it said, and its console.  orderly: it is shut down, not cut off."""
-        words = f"phase={phase} systemd.mask=serial-getty@ttyS0.service {append}"
-        words += " systemd.mask=systemd-ask-password-console.path"  # its agent hangs up the console that WORK speaks on
-        console = plain.boot(phase, initramfs, [root, *disks], words, memory=1024)
-        bad = kernel_log.bad_lines(console.splitlines())
-        assert not bad, f"kernel log of the boot {phase}:\n" + "\n".join(bad)
-        assert not orderly or TAKEN_APART in console, "systemd-shutdown left something mounted, or mapped"
-        return re.findall(rf"SYSTEM: (?:{phase}: )?(.*?)\r?$", console, re.MULTILINE), console
-
-    return run
 
 
 def test_reboot(boot, make_disk_file):
@@ -266,6 +246,17 @@ def test_without_larderd(boot, make_disk_file):
             "its unit is active",
             f"status {status}",
         ], console[-6000:]
+
+
+def test_boot_that_waits(boot, make_disk_file):
+    """For a mount that is essential: there before local-fs.target, also where a disk and an SSD are missing, behind their time."""
+    hdds = [make_disk_file(f"hdd{i}", 96) for i in range(2)]
+    ssds = [make_disk_file(f"ssd{i}", 48) for i in range(2)]
+    said, console = boot("must", [*hdds, *ssds])
+    assert said == [], console[-6000:]
+    for disks, status in (([*ssds, *hdds], 0), ([hdds[1], ssds[1]], 10)):
+        said, console = boot("essential", disks)
+        assert said == ["/srv/must holds what was written", "inactive active", f"status {status}"], console[-6000:]
 
 
 def test_who_is_told(boot, make_disk_file):
