@@ -345,6 +345,17 @@ void changes_between(struct changes *changes, const struct mapped_list *before, 
 	}
 }
 
+bool changes_pass(const struct mapped_list *before, const struct mapped_list *now)
+{
+	for (size_t i = 0; i < now->number; i++) {
+		const struct mapped *m = &now->mapped[i], *then = status_is(m->status, "state", "suspended") ? same(before, m) : NULL;
+
+		if (status_is(m->status, "state", "suspended") && (!then || !status_is(then->status, "state", "suspended")))
+			return true;
+	}
+	return false;
+}
+
 void changes_first(struct changes *changes, const struct mapped_list *now)
 {
 	for (size_t i = 0; i < now->number; i++) {

@@ -3,6 +3,8 @@
 #ifndef LARDER_CHANGES_H
 #define LARDER_CHANGES_H
 
+#include <stdbool.h>
+
 #include "dm.h"
 
 struct change {
@@ -21,6 +23,11 @@ struct changes {
 
 /* Adds to changes, which is zero to begin with; changes_free() at the end. */
 void changes_between(struct changes *changes, const struct mapped_list *before, const struct mapped_list *now);
+/*
+ * Is something suspended that was not before, or was not there?  A start, or a reload, that is under way shows itself so, and is nothing wrong: whoever
+ * compares looks again for a while.
+ */
+bool changes_pass(const struct mapped_list *before, const struct mapped_list *now);
 /* The same, of what is wrong now, whenever it came. */
 void changes_first(struct changes *changes, const struct mapped_list *now);
 /* One more; takes text. */

@@ -37,6 +37,8 @@ static void put_field(FILE *file, const char *text)
 
 #define HELD "x-larder.essential"
 #define NETDEV "_netdev"
+/* unmounted before that unit stops what the network's disks are below */
+#define BEHIND "x-systemd.after=larder-network.service"
 
 enum waits {
 	WAITS_AS_IT_DID,
@@ -83,7 +85,7 @@ static void put_options(FILE *to, char *options, enum waits waits, bool remote)
 	if (waits == WAITS_LATER)
 		fprintf(to, ",%s", HELD);
 	if (remote)
-		fprintf(to, ",%s", NETDEV);
+		fputs("," NETDEV "," BEHIND, to);
 }
 
 static void put_changed(FILE *to, char *line, const struct change *change)
@@ -188,7 +190,7 @@ static int replace(FILE *from, const char *path, const char *next, const struct 
 		 * timeout nobody would mount what comes then.
 		 */
 		fprintf(to, " %s %s%s%sx-systemd.device-timeout=0,%s 0 %d\n", change->type, change->flags & FSTAB_ESSENTIAL ? "" : "nofail,",
-			change->flags & FSTAB_HELD ? HELD "," : "", change->flags & FSTAB_REMOTE ? NETDEV "," : "", change->mark,
+			change->flags & FSTAB_HELD ? HELD "," : "", change->flags & FSTAB_REMOTE ? NETDEV "," BEHIND "," : "", change->mark,
 			strcmp(change->type, "ext4") ? 0 : 2);
 	}
 	good = !fflush(to) && !ferror(to) && !fsync(fileno(to));

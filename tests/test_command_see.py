@@ -968,6 +968,22 @@ def test_what_is_wrong_is_told_once(larder, fed):
     assert all(event[3].startswith("trouble: ") for event in told[:3])
 
 
+def test_on_its_way(larder, fed):
+    """A start, or a reload, shows itself as suspended for a moment: no alarm; one that stays so is one."""
+    suspended = [fast(state="suspended")]
+    assert [e[:3] for e in happened(larder, fed, [""], suspended, [fast()])] == [("started", "cache", "fast")]
+
+
+def test_reload_on_its_way(larder, fed):
+    suspended = [fast(state="suspended")]
+    assert happened(larder, fed, [fast()], suspended, suspended, [fast()]) == []
+
+
+def test_suspended_to_stay(larder, fed):
+    told = happened(larder, fed, [fast()], *[[fast(state="suspended")]] * 22, [fast()])
+    assert [e[:3] for e in told] == [("state", "cache", "fast")] * 2 and "dmsetup resume" in told[0][3]
+
+
 def test_one_look(larder, running):
     assert larder("events", env=running(fast(), data())).stdout == ""
     text = larder("events", env=running(fast(state="suspended"), data())).stdout

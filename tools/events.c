@@ -27,6 +27,8 @@
 #include "verbs.h"
 
 #define LEFT_SETTLES_US 2000000u /* of what larderd leaves at a boot some is there for a moment only, until somebody else is done */
+#define PASSING_TRIES 20 /* of a start, or a reload, that is under way: ten seconds */
+#define PASSING_US 500000u
 
 struct request {
 	const char *program; /* of --exec; or NULL */
@@ -223,8 +225,21 @@ static bool wait_for_event(const struct view *view, double seconds, struct disk_
 	return !event[1].revents && !event[2].revents;
 }
 
+/* before: what the last look has shown. */
+static int look_at_mapped(const struct mapped_list *before, struct mapped_list *now)
+{
+	int result = snapshot_take(now);
+
+	for (unsigned tries = 0; !result && tries < PASSING_TRIES && changes_pass(before, now); tries++) {
+		mapped_list_free(now);
+		usleep(PASSING_US);
+		result = snapshot_take(now);
+	}
+	return result;
+}
+
 /* What the next wait is for; it begins before the look. */
-static int look(struct view *view)
+static int look(struct view *view, const struct mapped_list *before)
 {
 	if (view->watch >= 0)
 		close(view->watch);
@@ -235,7 +250,7 @@ static int look(struct view *view)
 		view->left_watch = left_watch();
 	left_read(&view->left);
 	stalled_read(&view->stalled);
-	return snapshot_take(&view->list);
+	return look_at_mapped(before, &view->list);
 }
 
 /* What comes of one wait, which ends when the disks are due to be asked, seconds from now (negative: never), if not before. */
@@ -250,7 +265,7 @@ static int turn(struct request *request, double due, struct disk_watch *disks, s
 	wait = unsent >= 0 && unsent < wait ? unsent + 0.001 : wait;
 	if (wait_for_event(view, wait, disks, &changes))
 		return report_changes(&changes, request);
-	result = look(view);
+	result = look(view, &before.list);
 	left_changes(&changes, &before.left, &view->left);
 	stalled_changes(&changes, &before.stalled, &view->stalled);
 	if (!result)
@@ -270,7 +285,7 @@ static int follow(struct request *request)
 	struct changes changes = { 0 };
 	struct disk_watch disks;
 	double due = clock_seconds();
-	int result = look(&view);
+	int result = look(&view, &(struct mapped_list){ 0 });
 
 	disk_watch_init(&disks);
 	if (!result) {

@@ -15,6 +15,7 @@
 
 #include "cow.h"
 #include "crypt_layer.h"
+#include "disks.h"
 #include "luks.h"
 #include "running.h"
 #include "stack_age.h"
@@ -552,9 +553,6 @@ static int run(int argc, char **argv, const char *usage, const struct argument *
 		case 's':
 			result = start_one(argv[i], request);
 			break;
-		case 'x':
-			result = stop_one(argv[i]);
-			break;
 		case 'l':
 			result = lock_one(argv[i]);
 			break;
@@ -591,11 +589,59 @@ int stack_start(int argc, char **argv)
 	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import [--crashed]] [--discard-newer UUID] [--accept-write-hole UUID] [--drop-snapshot SNAPSHOT]... [--without-module] [--note] [--take-back DISK]", arguments, &request, 's');
 }
 
+/* Each that runs, and that needs the network. */
+static int stop_remote(void)
+{
+	char (*uuid)[UUID_TEXT];
+	struct stacks stacks;
+	size_t number = 0;
+	int result, all = stacks_scan(&stacks);
+
+	if (all)
+		return all;
+	uuid = must_allocate(calloc(stacks.number + 1, sizeof(*uuid)));
+	for (size_t i = 0; i < stacks.number; i++) {
+		const struct stack *stack = &stacks.found[i].stack;
+		const struct mapped *volume = stacks.found[i].whole ? stack_volume(&stacks, stack) : NULL;
+		char *node = volume ? mapper_path(volume->name) : NULL;
+
+		if (node && device_is_remote(node))
+			uuid_text(stack->uuid, uuid[number++]);
+		free(node);
+	}
+	stacks_free(&stacks);
+	for (size_t i = 0; i < number; i++) {
+		result = stop_one(uuid[i]);
+		all = all ? all : result;
+	}
+	free(uuid);
+	return all;
+}
+
 int stack_stop(int argc, char **argv)
 {
-	const struct argument arguments[] = { ARGUMENTS_END };
+	static const char usage[] = "larder stop NAME... | --network";
+	bool network = false;
+	const struct argument arguments[] = {
+		{ "network", 0, ARGUMENT_FLAG, &network, NULL, "each stack with a disk that comes by the network (larder-network.service does so at a shutdown)" },
+		ARGUMENTS_END
+	};
+	int first, result, all = LARDER_DONE;
 
-	return run(argc, argv, "larder stop NAME...", arguments, NULL, 'x');
+	if (!arguments_words(argc, argv, usage, arguments, 0, -1, &first, &result))
+		return result;
+	if (network && first < argc)
+		return complain(LARDER_USAGE, "--network: stands for the names");
+	if (!network && first == argc)
+		return complain(LARDER_USAGE, "a word is missing; usage: %s", usage);
+	mapped_init(false);
+	if (network)
+		return stop_remote();
+	for (int i = first; i < argc; i++) {
+		result = stop_one(argv[i]);
+		all = all ? all : result;
+	}
+	return all;
 }
 
 int stack_lock(int argc, char **argv)

@@ -148,7 +148,7 @@ int main(void)
 	check(!fstab_set(one, "/dev/mapper/a", "/a b", "ext4", FSTAB_ESSENTIAL) && !fstab_set(two, "/dev/mapper/b", "/b", "xfs", FSTAB_REMOTE) &&
 		      is(path, "# by hand\nLABEL=x / ext4 defaults 0 1\n"
 			       "/dev/mapper/a /a\\040b ext4 x-systemd.device-timeout=0,x-larder.stack=aa 0 2\n"
-			       "/dev/mapper/b /b xfs nofail,_netdev,x-systemd.device-timeout=0,x-larder.stack=bb 0 0\n"), "a boot waits for what is essential alone, and that for ever for its device; what needs the network goes before that does");
+			       "/dev/mapper/b /b xfs nofail,_netdev,x-systemd.after=larder-network.service,x-systemd.device-timeout=0,x-larder.stack=bb 0 0\n"), "a boot waits for what is essential alone, and that for ever for its device; what needs the network goes before that does");
 	check(!fstab_move(one, "/dev/mapper/c") && !fstab_set(two, NULL, NULL, NULL, 0) &&
 		      is(path, "# by hand\nLABEL=x / ext4 defaults 0 1\n"
 			       "/dev/mapper/c /a\\040b ext4 x-systemd.device-timeout=0,x-larder.stack=aa 0 2\n"), "each is known by its mark");
@@ -161,7 +161,7 @@ int main(void)
 	check(!fstab_set_essential(one, true) && !fstab_set_essential(one, true) && !fstab_move_mount(one, "/b") &&
 		      is(path, "# x-larder.stack=aa\n \t/dev/mapper/c\t/b  ext4 x-nofail=1,noatime,x-larder.stack=aa\n"), "what somebody changed stays: blanks, other options, fields that are left out");
 	check(!fstab_set_remote(one) && !fstab_set_remote(one) && !fstab_set_remote(two) &&
-		      is(path, "# x-larder.stack=aa\n \t/dev/mapper/c\t/b  ext4 x-nofail=1,noatime,x-larder.stack=aa,_netdev\n"), "a disk of the network that joins later");
+		      is(path, "# x-larder.stack=aa\n \t/dev/mapper/c\t/b  ext4 x-nofail=1,noatime,x-larder.stack=aa,_netdev,x-systemd.after=larder-network.service\n"), "a disk of the network that joins later");
 	check(fstab_has(one) && !fstab_has(two) && !fstab_set(one, NULL, NULL, NULL, 0) && !fstab_has(one), "whether there is one; not in a comment");
 	fd = open(path, O_WRONLY | O_TRUNC);
 	check(fd >= 0 && write(fd, remarks, strlen(remarks)) == (ssize_t)strlen(remarks) && !close(fd) && !fstab_set(one, NULL, NULL, NULL, 0) &&

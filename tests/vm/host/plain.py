@@ -5,6 +5,7 @@ import lzma
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -116,6 +117,7 @@ def boot(
                 shown += more
                 if left and left[0][0] in shown:
                     shown = shown.partition(left[0][0])[2]
+                    time.sleep(2)  # as who types: systemd's prompt comes before what is typed is hidden
                     process.stdin.write(left.pop(0)[1])
         limit.cancel()
     text = console.read_text(errors="replace")

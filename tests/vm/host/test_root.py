@@ -2,7 +2,8 @@
 """The root filesystem on a volume: an initramfs made by initramfs-tools with our hook and scripts, booted by plain QEMU.
 
 Nothing of the host's root is seen by these machines: what they find is on their disks.  The encrypted root is a Debian that was
-copied into a stack, in one of them, and has made its initramfs itself.
+copied into a stack, in one of them, and has made its initramfs itself: by initramfs-tools, or by dracut with our module, whose
+systemd asks for the passphrase.
 """
 
 import os
@@ -65,7 +66,7 @@ def initramfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ours["LARDER_ROOT"] = str(TOP / "udev" / "larder-root")
     run("mkinitramfs", "-d", conf, "-o", out, kernel(), **ours)
     names = run("lsinitramfs", out).splitlines()
-    rules = ("62-larder.rules", "63-md-z-larder.rules", "55-dm.rules")
+    rules = ("62-z-larder.rules", "63-md-z-larder.rules", "55-dm.rules")
     assert "etc/machine-id" in names or not Path("/etc/machine-id").exists()
     for wanted in ("sbin/larder", "larder-probe", "larder.ko", "local-top/larder", "local-block/larder", *rules):
         assert any(x.endswith(wanted) for x in names), f"{wanted} is not in the initramfs"
@@ -115,17 +116,36 @@ def test_root(initramfs, disks):
 
 
 PASSPHRASE = "telltale of a passphrase"
-PROMPT = "Please unlock disk root-crypt:"
-REFUSED = "bad password or options?"
-ANSWER, WRONG = (PROMPT, PASSPHRASE + "\n"), (PROMPT, PASSPHRASE[:-1] + "\n")
+
+
+class Maker:
+    """Of an initramfs: what it comes in; what that says of the LUKS layer as it is made; what asks for the passphrase there, and
+    is said on the console of a wrong one, if anything is."""
+
+    def __init__(self, packages: str, made: str, prompt: str, refused: str):
+        self.packages, self.made, self.prompt, self.refused = packages, made, prompt, refused
+        self.answer, self.wrong = (prompt, PASSPHRASE + "\n"), (prompt, PASSPHRASE[:-1] + "\n")
+
+    def asked(self, text: str) -> tuple[int, int]:
+        """How often; how often it was wrong."""
+        times = text.count(self.prompt)
+        return times, text.count(self.refused) if self.refused else times - 1
+
+
+MAKERS = {
+    "initramfs-tools": Maker(
+        ",initramfs-tools,cryptsetup-initramfs,busybox",
+        "root-crypt has no line in /etc/crypttab, and needs none",
+        "Please unlock disk root-crypt:",
+        "bad password or options?",
+    ),
+    "dracut": Maker(",dracut-core", "", "Please enter passphrase for disk root (root-crypt)", ""),
+}
 
 # what the system does at the end of each boot; the first one is of the disk that it is copied from
 WORK = (
-    r"""#!/bin/bash
-phase=$(sed 's/.*phase=\([a-z]*\).*/\1/' /proc/cmdline)
-say() { echo "SYSTEM: $phase: $*"; }
-disks=/dev/disk/by-id/virtio
-
+    system.SHELL
+    + r"""
 udevadm settle
 case $phase in
 create)
@@ -137,9 +157,13 @@ create)
 	mount /dev/mapper/root-crypt /mnt && cp -ax /. /mnt || say "cannot copy"
 	echo "/dev/mapper/root-crypt / ext4 defaults 0 1" > /mnt/etc/fstab
 	echo 0 > /mnt/root/boots
-	echo MODULES=dep > /mnt/etc/initramfs-tools/conf.d/modules # what it takes by itself is not enough
 	for d in dev proc sys; do mount --rbind /$d /mnt/$d; done
-	chroot /mnt update-initramfs -c -k "$(uname -r)" || say "cannot make the initramfs"
+	if command -v dracut > /dev/null; then
+		chroot /mnt dracut --kver "$(uname -r)" "/boot/initrd.img-$(uname -r)" || say "cannot make the initramfs"
+	else
+		echo MODULES=dep > /mnt/etc/initramfs-tools/conf.d/modules # what it takes by itself is not enough
+		chroot /mnt update-initramfs -c -k "$(uname -r)" || say "cannot make the initramfs"
+	fi
 	tar -C /mnt/boot -cf $disks-initrd "initrd.img-$(uname -r)" || say "cannot hand it out"
 	sync
 	;;
@@ -174,15 +198,20 @@ def directory() -> Iterator[Path]:
     shutil.rmtree(d)
 
 
+@pytest.fixture(params=MAKERS)
+def maker(request) -> Maker:
+    return MAKERS[request.param]
+
+
 @pytest.fixture
-def encrypted(make_disk_file, directory):
+def encrypted(make_disk_file, directory, maker):
     """The initramfs that the system in the stack has made; two SSDs and a disk, which the stack is on."""
     disks = [make_disk_file(*disk) for disk in (("ssd0", 64), ("ssd1", 64), ("hdd", 800))]
-    root, out = system.image(directory, WORK, ",initramfs-tools,cryptsetup-initramfs,busybox"), make_disk_file("initrd", 128)
+    root, out = system.image(directory, WORK, maker.packages), make_disk_file("initrd", 128)
     said, text = start("create", system.initramfs(directory), [root, *disks, out])
     root.unlink()
     assert said == [], text[-6000:]
-    assert "root-crypt has no line in /etc/crypttab, and needs none" in text
+    assert maker.made in text
     with tarfile.open(out) as tar:
         tar.extractall(directory)
     return directory / f"initrd.img-{kernel()}", disks
@@ -198,7 +227,7 @@ def start(phase: str, initramfs: Path, disks: list[Path], *answers: tuple[str, s
     bad = kernel_log.bad_lines(x for x in text.splitlines() if x.startswith("["))
     assert not bad, f"kernel log of the boot {phase}:\n" + "\n".join(bad)
     assert PASSPHRASE[:-1] not in text
-    return re.findall(rf"SYSTEM: {phase}: (.*?)\r?$", text, re.MULTILINE), text
+    return system.said(phase, text), text
 
 
 def seen(boots: int, status: int, word: str) -> list[str]:
@@ -216,13 +245,13 @@ def seen(boots: int, status: int, word: str) -> list[str]:
     ]
 
 
-def test_encrypted_root(encrypted):
+def test_encrypted_root(encrypted, maker):
     """The passphrase is asked for once, and larder knows that the stack is open; without an SSD, behind a wrong one."""
     initramfs, (*ssds, hdd) = encrypted
-    said, text = start("whole", initramfs, [*ssds, hdd], ANSWER)
-    assert text.count(PROMPT) == 1 and REFUSED not in text
+    said, text = start("whole", initramfs, [*ssds, hdd], maker.answer)
+    assert maker.asked(text) == (1, 0)
     assert said == seen(1, 0, "fine"), text[-6000:]
-    said, text = start("degraded", initramfs, [ssds[1], hdd], WRONG, ANSWER)
-    assert text.count(PROMPT) == 2 and text.count(REFUSED) == 1
+    said, text = start("degraded", initramfs, [ssds[1], hdd], maker.wrong, maker.answer)
+    assert maker.asked(text) == (2, 1)
     assert "WITHOUT ALL OF ITS SSDs" in text
     assert said == seen(2, 10, "degraded"), text[-6000:]
