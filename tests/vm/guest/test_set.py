@@ -1873,14 +1873,13 @@ def test_copies_where_copies_were(make_disk, kernel_log, ssds, alone):
     for _ in range(2):
         stack.cache.message("checkpoint")
     wait_for(lambda: stack.cache.status()["segments_mirror"] < held / 2, 30, "copies to be given up")
-    for _ in range(2):
-        stack.cache.message("checkpoint")
 
     def write_more() -> None:
         for i in range(number, number + more):
             stack.volume.write(256 * i, bytes([i + 1]) * (128 << 10))
         stack.volume.flush()
 
+    # which takes two of them: behind the second one they are free, and it says that they wait
     before, after = stack.cache.behind_a_checkpoint(write_more)
     assert after["segment_opens"] > before["segment_opens"] + more / 2
     cut(stack.ssd, "keep")
