@@ -299,6 +299,31 @@ def test_doubt_ends_behind_what_is_tried_again(make_disk, trace):
     stack.stop()
 
 
+def test_doubt_ends_behind_a_flush_that_fails_late(make_disk, trace):
+    """Who asks for its end while a flush of before is under way, which fails then: what he waits for is looked at behind that, too,
+    and he gets no error.  The append that is sent again ends later still, so that he is waiting for it."""
+    stack = buffered_stack(make_disk)
+    data = os.urandom(BLOCK * SECTOR)
+    stack.volume.write(1000, data)
+    stack.cache.message("commit")
+    trace.clear()
+    stack.ssd.fail(op="flush", status="ioerr", delay_ms=LATE_MS, count=1)
+    flush = threading.Thread(target=fails, args=(stack.volume.flush,))  # whatever he is told
+    flush.start()
+    wait_for(lambda: trace.commands(stack.ssd, "flush"), 60, "the flush")
+    stack.ssd.fail(op="write", status="ioerr", count=1)
+    stack.ssd.fail(op="write", status="ok", delay_ms=2 * LATE_MS, count=1)
+    stack.volume.write(0, data)
+    wait_for(lambda: stack.cache.status()["append_retries"] == 1, 60, "the append to fail")
+    assert trace.commands(stack.ssd, "flush")[0].end is None, "the flush was not late: nothing was shown"
+    stack.cache.message("checkpoint")
+    flush.join(60)
+    assert not flush.is_alive() and stack.cache.status()["append_retries"] == 1
+    cut(stack)
+    assert stack.volume.read(0, BLOCK) == data
+    stack.stop()
+
+
 @pytest.mark.parametrize("commit, tried", [("buffered", 1), ("auto", 0)])
 def test_append_that_has_run_out_of_time(make_disk, commit, tried):
     """A user who waits is not kept waiting for as long again: his volume goes on without its SSD.  Who was answered long ago is."""

@@ -256,11 +256,18 @@ def test_cut_off_detach_names_the_cache_in_one_copy(stack, kernel_log, newer):
 
 @pytest.mark.parametrize("newer", [MAIN, COPY])
 def test_cut_off_flag_is_in_one_copy(stack, kernel_log, newer):
-    """It is started with its cache, and has dirty data then.  Later the newer copy is lost: the older one says that it is clean."""
+    """It is started with its cache, and has dirty data then.  Later the newer copy is lost: the older one says that it is clean.
+    So it does not start while the older one cannot be written, though one that can be read only does where both say the same."""
     kernel_log.expect("I/O error|Buffer I/O|lost async page write|critical")
     older = cut_between_copies(stack, lambda: stack.volume.write(1000, A), newer)
     assert superblock(stack.hdd, newer)["may_be_dirty"] and not superblock(stack.hdd, older)["may_be_dirty"]
     stack.options["writeback"] = "off"
+    cache = Cache.start(stack.ssd)
+    stack.hdd.fail(op="write", from_=older, to=older + 8, status="ioerr")
+    with pytest.raises(command.CommandError):
+        Volume.start(stack.hdd, cache)
+    stack.hdd.heal()
+    cache.remove()
     stack.start()
     stack.volume.write(1000, B)
     stack.volume.flush()
