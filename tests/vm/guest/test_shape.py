@@ -86,16 +86,22 @@ def test_what_is_written_while_one_joins(make_disk, make_oracle):
 
 
 def test_first_one_dies_as_soon_as_another_has_joined(make_disk, make_oracle):
-    """By a power cut, with no stop and no checkpoint in between: those that the new one's superblock names lie on it, too."""
+    """By a power cut, with no stop and no checkpoint in between, as second copies of what is dirty would bring: its own table says
+    that it is a member, in one place.  The checkpoints that its superblock names lie on it, too."""
     ssds = make_ssds(make_disk)
     stack = Stack(ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), writeback="off")
     oracle = make_oracle(stack.volume, size="24m")
     oracle.run(ops=600)
     stack.cache.message("checkpoint")
     oracle.run(ops=200)
-    larder(*add(stack, ssds[1]))
+    ssds[1].fail(op="write", status="ok", delay_ms=100)
+    larder(*add(stack, ssds[1]), "--no-wait")
+    ssds[1].fail(op="write", status="ok", delay_ms=120000, skip=1, **TABLES)
+    assert states(stack) == "active/joining"
+    wait_for(lambda: ssds[1].faults()[1]["hits"], 120, "the other place of its table")
     simdisk.power_cut(mode="lose")
     stack.stop()
+    ssds[1].heal()
     simdisk.power_up()
     start_without(stack, 0)
     oracle.verify(after="crash")
