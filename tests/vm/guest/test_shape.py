@@ -413,19 +413,22 @@ def test_volume_is_resumed_into_a_start_with_a_join(make_disk, kernel_log):
     stack.stop()
     ssds[1].heal()
     ssds[1].fail(op="write", status="ok", delay_ms=3000, count=1, **TABLES)  # its table is erased
-    early = 0
+    # its node is there before it is resumed: or no table of the volume could name it, and the kernel would have nothing to refuse
+    stack.cache = Cache.create("c", Cache.line(stack.ssd, **stack.cache_options), suspended=True)
+    command.run("dmsetup", "mknodes", "c")
     with concurrent.futures.ThreadPoolExecutor() as threads, simdisk.Trace() as trace:
-        starting = threads.submit(lambda: Cache.start(stack.ssd, **stack.cache_options))
+        starting = threads.submit(stack.cache.resume)
         wait_for(lambda: ssds[1].faults()[0]["hits"], 60, "the join")
         while not stack.volume:
+            started = starting.done()
             try:
-                stack.volume = Volume.start(hdd, "/dev/mapper/c", **stack.options)
+                stack.volume = Volume.start(hdd, stack.cache, **stack.options)
             except command.CommandError:
-                early += 1
+                assert not started, "it is refused behind that"
         erased = next(c for c in trace.commands(ssds[1], "write") if TABLES["from_"] <= c.sector < TABLES["to"])
         assert erased.end is not None, "it was bound while the join had just begun"
-        stack.cache = starting.result()
-    assert early
+        starting.result()
+    assert kernel_log.said("is suspended: resume it, then volume"), "it was not refused by the kernel as it was resumed"
     assert stack.volume.read(0, 8) == b"d" * 4096
     wait_for(lambda: states(stack) == "active/active", 60, "the SSD to join")
     stack.stop()
