@@ -86,16 +86,22 @@ def test_what_is_written_while_one_joins(make_disk, make_oracle):
 
 
 def test_first_one_dies_as_soon_as_another_has_joined(make_disk, make_oracle):
-    """By a power cut, with no stop and no checkpoint in between: those that the new one's superblock names lie on it, too."""
+    """By a power cut, with no stop and no checkpoint in between, as second copies of what is dirty would bring: its own table says
+    that it is a member, in one place.  The checkpoints that its superblock names lie on it, too."""
     ssds = make_ssds(make_disk)
     stack = Stack(ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), writeback="off")
     oracle = make_oracle(stack.volume, size="24m")
     oracle.run(ops=600)
     stack.cache.message("checkpoint")
     oracle.run(ops=200)
-    larder(*add(stack, ssds[1]))
+    ssds[1].fail(op="write", status="ok", delay_ms=100)
+    larder(*add(stack, ssds[1]), "--no-wait")
+    ssds[1].fail(op="write", status="ok", delay_ms=120000, skip=1, **TABLES)
+    assert states(stack) == "active/joining"
+    wait_for(lambda: ssds[1].faults()[1]["hits"], 120, "the other place of its table")
     simdisk.power_cut(mode="lose")
     stack.stop()
+    ssds[1].heal()
     simdisk.power_up()
     start_without(stack, 0)
     oracle.verify(after="crash")
@@ -407,19 +413,22 @@ def test_volume_is_resumed_into_a_start_with_a_join(make_disk, kernel_log):
     stack.stop()
     ssds[1].heal()
     ssds[1].fail(op="write", status="ok", delay_ms=3000, count=1, **TABLES)  # its table is erased
-    early = 0
+    # its node is there before it is resumed: or no table of the volume could name it, and the kernel would have nothing to refuse
+    stack.cache = Cache.create("c", Cache.line(stack.ssd, **stack.cache_options), suspended=True)
+    command.run("dmsetup", "mknodes", "c")
     with concurrent.futures.ThreadPoolExecutor() as threads, simdisk.Trace() as trace:
-        starting = threads.submit(lambda: Cache.start(stack.ssd, **stack.cache_options))
+        starting = threads.submit(stack.cache.resume)
         wait_for(lambda: ssds[1].faults()[0]["hits"], 60, "the join")
         while not stack.volume:
+            started = starting.done()
             try:
-                stack.volume = Volume.start(hdd, "/dev/mapper/c", **stack.options)
+                stack.volume = Volume.start(hdd, stack.cache, **stack.options)
             except command.CommandError:
-                early += 1
+                assert not started, "it is refused behind that"
         erased = next(c for c in trace.commands(ssds[1], "write") if TABLES["from_"] <= c.sector < TABLES["to"])
         assert erased.end is not None, "it was bound while the join had just begun"
-        stack.cache = starting.result()
-    assert early
+        starting.result()
+    assert kernel_log.said("is suspended: resume it, then volume"), "it was not refused by the kernel as it was resumed"
     assert stack.volume.read(0, 8) == b"d" * 4096
     wait_for(lambda: states(stack) == "active/active", 60, "the SSD to join")
     stack.stop()
