@@ -22,6 +22,10 @@ ExecStartPost=/bin/sh -c 'while ! grep -q ":2A39 .* 0A " /proc/net/tcp; do sleep
 Requires=server.service
 After=server.service
 ConditionKernelCommandLine=!larder_test_away
+[Service]
+# "already in use", while udev's probe of the empty device has it open
+Restart=on-failure
+RestartSec=1
 """,
     "etc/server": "[generic]\nlistenaddr = 127.0.0.1\nport = 10809\n[disk]\nexportname = /disk.img\n",
     "etc/modules-load.d/nbd.conf": "nbd\n",
