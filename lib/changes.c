@@ -345,14 +345,16 @@ void changes_between(struct changes *changes, const struct mapped_list *before, 
 	}
 }
 
+static bool is_suspended(const struct mapped *mapped)
+{
+	return mapped && status_is(mapped->status, "state", "suspended");
+}
+
 bool changes_pass(const struct mapped_list *before, const struct mapped_list *now)
 {
-	for (size_t i = 0; i < now->number; i++) {
-		const struct mapped *m = &now->mapped[i], *then = status_is(m->status, "state", "suspended") ? same(before, m) : NULL;
-
-		if (status_is(m->status, "state", "suspended") && (!then || !status_is(then->status, "state", "suspended")))
+	for (size_t i = 0; i < now->number; i++)
+		if (is_suspended(&now->mapped[i]) && !is_suspended(same(before, &now->mapped[i])))
 			return true;
-	}
 	return false;
 }
 

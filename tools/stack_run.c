@@ -401,13 +401,11 @@ static int check_drop(const struct stack *stack, const struct argument_list *dro
 static void stop_for_nothing(const struct stack *stack)
 {
 	struct stacks stacks;
-	uint8_t part[16];
 	bool runs;
 
 	if (stacks_scan(&stacks))
 		return;
-	stack_part(stack, "volume", part);
-	runs = running_by_uuid(&stacks.list, part, false);
+	runs = stack_volume(&stacks, stack);
 	stacks_free(&stacks);
 	if (!runs)
 		stop_array(stack);
@@ -589,16 +587,28 @@ int stack_start(int argc, char **argv)
 	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import [--crashed]] [--discard-newer UUID] [--accept-write-hole UUID] [--drop-snapshot SNAPSHOT]... [--without-module] [--note] [--take-back DISK]", arguments, &request, 's');
 }
 
+/* Each is tried. */
+static int stop_all(char *const *word, size_t number)
+{
+	int result, all = LARDER_DONE;
+
+	for (size_t i = 0; i < number; i++) {
+		result = stop_one(word[i]);
+		all = all ? all : result;
+	}
+	return all;
+}
+
 /* Each that runs, and that needs the network. */
 static int stop_remote(void)
 {
-	char (*uuid)[UUID_TEXT];
+	char text[UUID_TEXT], **uuid;
 	struct stacks stacks;
 	size_t number = 0;
-	int result, all = stacks_scan(&stacks);
+	int result = stacks_scan(&stacks);
 
-	if (all)
-		return all;
+	if (result)
+		return result;
 	uuid = must_allocate(calloc(stacks.number + 1, sizeof(*uuid)));
 	for (size_t i = 0; i < stacks.number; i++) {
 		const struct stack *stack = &stacks.found[i].stack;
@@ -606,16 +616,15 @@ static int stop_remote(void)
 		char *node = volume ? mapper_path(volume->name) : NULL;
 
 		if (node && device_is_remote(node))
-			uuid_text(stack->uuid, uuid[number++]);
+			uuid[number++] = must_print("%s", uuid_text(stack->uuid, text));
 		free(node);
 	}
 	stacks_free(&stacks);
-	for (size_t i = 0; i < number; i++) {
-		result = stop_one(uuid[i]);
-		all = all ? all : result;
-	}
+	result = stop_all(uuid, number);
+	while (number)
+		free(uuid[--number]);
 	free(uuid);
-	return all;
+	return result;
 }
 
 int stack_stop(int argc, char **argv)
@@ -626,8 +635,9 @@ int stack_stop(int argc, char **argv)
 		{ "network", 0, ARGUMENT_FLAG, &network, NULL, "each stack with a disk that comes by the network (larder-network.service does so at a shutdown)" },
 		ARGUMENTS_END
 	};
-	int first, result, all = LARDER_DONE;
+	int first, result;
 
+	secrets_protect();
 	if (!arguments_words(argc, argv, usage, arguments, 0, -1, &first, &result))
 		return result;
 	if (network && first < argc)
@@ -635,13 +645,7 @@ int stack_stop(int argc, char **argv)
 	if (!network && first == argc)
 		return complain(LARDER_USAGE, "a word is missing; usage: %s", usage);
 	mapped_init(false);
-	if (network)
-		return stop_remote();
-	for (int i = first; i < argc; i++) {
-		result = stop_one(argv[i]);
-		all = all ? all : result;
-	}
-	return all;
+	return network ? stop_remote() : stop_all(argv + first, (size_t)(argc - first));
 }
 
 int stack_lock(int argc, char **argv)
