@@ -4,7 +4,7 @@
 #   KVER=     kernel to build for: a release or its beginning (6.1, 6.12); default: the running one
 #   KERNEL=   kernels that VM tests run on: 6.1, 6.12, all (default); SUITE= which suites (default: all of `make check`)
 #   SHARD=    of `make check-system`, `make faults`, `make damage`: I/N, the I-th of N parts (default: all)
-#   FOR=      what `make deps` prepares for: build, vm, recipes, bench, lint, fuzz, valgrind, debug, arm64, dkms, libblkid, install (default: build vm lint)
+#   FOR=      what `make deps` prepares for: build, vm, recipes, bench, lint, fuzz, valgrind, debug, arm64, dkms, deb, libblkid, install (default: build vm lint)
 #   ONLY=, PEERS=, MODELS=, SETS=    parts of `make bench`: a regular expression for cases; lists (WRITE=1: to docs/benchmarks.md too)
 #   TRACES=   for `make sim`: a directory with more block traces
 #   SSD=, HDD=                       devices that `make bench-real` overwrites
@@ -57,6 +57,13 @@ dkms-uninstall:	## take it back
 dkms-try:	## try that in a clean Debian 12 in a chroot (root)
 	@tests/dkms/try
 
+deb:	## packages for Debian 12 and later, larder, larderd and larder-dkms; prints where they are
+	@tests/ci/dependencies deb
+	@debian/packages
+
+deb-try:	## build them in a clean Debian 12 in a chroot, install, upgrade, remove them in another (root)
+	@tests/deb/try
+
 kernels:	## build for every kernel from 6.1 to the newest of Debian's archives, without a warning, and run suites on each (SERIES= SUITE=)
 	@SUITE="$(SUITE)" tests/kernels/run $(SERIES)
 
@@ -86,14 +93,14 @@ vm:	## tests in virtual machines, on both kernels
 	@tests/ci/vm --kernel $(KERNEL) $(if $(SUITE),--suite $(SUITE))
 
 vm-more:	## the suites for which a check has no time
-	@tests/ci/dependencies build vm recipes
+	@tests/ci/dependencies build vm recipes deb
 	@tests/ci/vm --more --kernel $(KERNEL)
 
 check:	## everything: dependencies, build, lint, unit, model, vm; ends in one line
 	@tests/ci/check
 
 check-system:	## the suites of whole stacks and systems, of vm-more too (SHARD=I/9: less than 40 minutes each; KERNEL= SANITIZE=1: command and daemon with ASan and UBSan)
-	@tests/ci/dependencies build vm recipes
+	@tests/ci/dependencies build vm recipes deb
 	@tests/ci/vm --system --shard $(or $(SHARD),1/1) --kernel $(KERNEL) $(if $(SANITIZE),--sanitize)
 
 crash:	## power cuts at every kind of position, in the states each may leave: more than 20,000 (STATES= of each workload, ONLY= workloads, SEED=, WRITE=1: tests/proofs.jsonl too)
@@ -151,5 +158,5 @@ clean:	## remove what was built (not: the Python environment, downloads)
 	@for d in lib tools daemon tests/unit tests/images tests/vm/oracle tests/crash tests/sim/policy; do \
 		[ ! -e $$d/Makefile ] || $(MAKE) --no-print-directory -C $$d clean || exit; done
 
-.PHONY: help deps all build module modules-all tools install uninstall daemon install-daemon uninstall-daemon dkms-install dkms-uninstall dkms-try kernels lint unit fuzz model \
+.PHONY: help deps all build module modules-all tools install uninstall daemon install-daemon uninstall-daemon dkms-install dkms-uninstall dkms-try deb deb-try kernels lint unit fuzz model \
 	model-smoke vm vm-more check check-system crash faults damage soak mutants stress bench bench-real sim demo libblkid images clean
