@@ -196,8 +196,8 @@ static int check_cached(struct volume_target *vt)
 }
 
 /*
- * The cache that the superblock names, if it runs and has this incarnation of the volume: *v, counted; *c, counted.  False:
- * neither.
+ * The cache that the superblock names, if it runs, with the SSDs that the volume ran with last, and has this incarnation of the
+ * volume: *v, counted; *c, counted.  False: neither.
  */
 static bool find_attached(struct volume_target *vt, struct cache **c, struct volume **v)
 {
@@ -209,7 +209,7 @@ static bool find_attached(struct volume_target *vt, struct cache **c, struct vol
 	if (!*c)
 		return false;
 	*v = (*c)->started ? cache_find_volume(*c, vt->sb->head.uuid) : NULL;
-	if (*v && sb_fits(vt, *v))
+	if (*v && sb_fits(vt, *v) && set_knows(*c, le64_to_cpu(vt->sb->set_generation)))
 		return true;
 	if (*v)
 		volume_put(*v);

@@ -331,6 +331,22 @@ static int parse_options(struct cache_target *ct, struct dm_arg_set *as)
 	return 0;
 }
 
+/* Those that a start does not look at. */
+static u32 not_used(const struct cache_target *ct)
+{
+	return ct->absent | (ct->joins ? 1u << (ct->joins - 1) : 0);
+}
+
+/* Is it to be started with the SSDs that the table has which it was made for? */
+static bool starts_with(const struct cache *c, const struct cache_target *ct)
+{
+	u32 i, failed = 0;
+
+	for (i = 0; i < c->nr_devices; i++)
+		failed |= c->dev[i].failed ? 1u << i : 0;
+	return failed == not_used(ct);
+}
+
 /* The places of a running cache do not change; one that joins may be new behind them. */
 static bool places_fit(const struct cache_target *ct, const struct cache *c)
 {
@@ -366,6 +382,12 @@ static int find_object(struct cache_target *ct, struct gendisk *disk, struct cac
 		ct->ti->error = "The superblock does not fit the running cache";
 		goto refuse;
 	}
+	if (*c && !(*c)->started && !starts_with(*c, ct)) {
+		DMERR("%s: cache %pUb is loaded with other SSDs missing, and was not resumed: dmsetup clear, then load this table",
+		      name, (*c)->uuid);
+		ct->ti->error = "Another table of this cache is loaded, with other SSDs: clear it first";
+		goto refuse;
+	}
 	if (*c && ct->nr_devices > READ_ONCE((*c)->nr_devices) && (READ_ONCE((*c)->nr_joining) || READ_ONCE((*c)->nr_draining))) {
 		DMERR("%s: SSD %u is to join, and another one joins or is drained: wait for that, or send message 'drain_stop'",
 		      name, ct->joins - 1);
@@ -386,12 +408,6 @@ refuse:
 	cache_put(*c);
 	mutex_lock(&cache_registry_lock);
 	return -EBUSY;
-}
-
-/* Those that a start does not look at. */
-static u32 not_used(const struct cache_target *ct)
-{
-	return ct->absent | (ct->joins ? 1u << (ct->joins - 1) : 0);
 }
 
 /* ct->cache: found, or created; created outside of the lock, for that needs memory. */
@@ -537,7 +553,10 @@ static void cache_dtr(struct dm_target *ti)
 
 	mutex_lock(&cache_registry_lock);
 	if (c->ti == ti) {
-		/* stopped by postsuspend, and no other table has taken over */
+		/* stopped by postsuspend, and no other table has taken over, but perhaps `error`, by a removal that was forced */
+		if (c->started && !list_empty(&c->targets))
+			DMERR("cache %pUb: it has no table any more, and its volumes stand still: load that into this device again",
+			      c->uuid);
 		c->ti = NULL;
 		for (i = 0; i < c->nr_devices; i++) {
 			c->dev[i].dev = NULL;

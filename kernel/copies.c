@@ -185,8 +185,7 @@ static void copies_submit(struct cache *c, struct record *r)
 	for (i = 0; i < n; i++) {
 		const struct cache_device *d = segment_device(c, r->copy[i]);
 
-		failed[i] = READ_ONCE(d->failed);
-		sent[i] = !failed[i] || READ_ONCE(d->joining);
+		sent[i] = device_written_as(d, &failed[i]);
 		r->writes += !failed[i];
 		r->joining |= failed[i] ? BIT(i) : 0;
 	}

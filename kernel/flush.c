@@ -276,6 +276,9 @@ static void flush_op_end(struct bio *bio)
 	bool was_failed, failed, later, lost = true;
 	unsigned long flags;
 
+	/* while it is in flight: one beside it that ends well is handed over, or finds the doubt */
+	if (error && f->cache)
+		cache_flush_failed(f->cache, container_of(f, struct cache_device, flusher));
 	spin_lock_irqsave(&f->lock, flags);
 	later = !error && !list_is_first(&op->list, &f->in_flight);
 	if (later)
@@ -316,11 +319,8 @@ static void flush_op_end(struct bio *bio)
 	spin_unlock_irqrestore(&f->lock, flags);
 	if (later)
 		goto out;	/* its waiters are another one's: f may be gone */
-	if (error && f->cache) {
-		cache_flush_failed(f->cache, container_of(f, struct cache_device, flusher));
-		if (cache_in_doubt(f->cache))
-			leave_clean(f->cache, "a flush of it failed, and nothing is dirty");
-	}
+	if (error && f->cache && cache_in_doubt(f->cache))
+		leave_clean(f->cache, "a flush of it failed, and nothing is dirty");
 	if (was_failed != failed)
 		flusher_report(f, error);
 	/* durable before anybody is told */
@@ -476,8 +476,9 @@ int cache_flush_ssds(struct cache *c)
 	u32 i, failures;
 
 	do {
-		set_wait(c);
+		/* before it is known that no set is being written without one: it may fail in between */
 		failures = READ_ONCE(c->failures);
+		set_wait(c);
 		error = 0;
 		for (i = 0; i < c->nr_devices; i++) {
 			if (!device_written(&c->dev[i]))
@@ -617,7 +618,6 @@ static int user_flush_prepare(struct cache *c, struct larder_io *io, bool may_wa
 	u32 i;
 
 	io->set = NULL;
-	io->failures = c ? READ_ONCE(c->failures) : 0;
 	if (c && c->nr_devices > 1) {
 		io->set = mempool_alloc(&flush_set_pool, may_wait ? GFP_NOIO : GFP_NOWAIT | __GFP_NOWARN);
 		if (!io->set)
@@ -763,6 +763,7 @@ static void user_flush_begin(struct volume *v, struct bio *bio, struct larder_io
 		return;
 	}
 	io->spares_ssd = user_flush_spares_ssd(v);
+	io->failures = c->failures;
 	ready = io->spares_ssd;
 	if (!ready) {
 		flush_learn(log);
@@ -876,6 +877,8 @@ static void user_flush_refuse(struct larder_io *io, int error)
 /* log->lock held.  Not yet: user_flushes_kick(), or leave_work(), queues the work again.  -EAGAIN, or an error that it gets. */
 static int user_flush_may(struct cache *c, struct larder_io *io, bool failed)
 {
+	if (!io->stage)
+		io->failures = c->failures;
 	switch (failed ? READ_ONCE(io->volume->leave) : LEAVE_DONE) {
 	case LEAVE_UNDECIDED:
 		return -EAGAIN;

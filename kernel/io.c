@@ -305,7 +305,15 @@ static __always_inline int read_hit(struct volume *v, struct bio *bio, struct la
 {
 	struct cache *c = v->cache;
 	struct cache_device *d;
+	sector_t where;
 
+	d = cache_sector_device(c, io->cache, &where);
+	if (unlikely(READ_ONCE(d->failed))) {
+		/* since it was looked whether there is one */
+		segment_unpin(c, cache_segment(c, io->cache));
+		return -EAGAIN;
+	}
+	io->device = d;
 	io->kind = IO_HIT;
 	io->iter = bio->bi_iter;
 	/* its failure counts as bad media: it is not to fail for less; nor need the SSD have queues that are polled */
@@ -317,7 +325,7 @@ static __always_inline int read_hit(struct volume *v, struct bio *bio, struct la
 	volume_count(v, read_hits, 1);
 	volume_count(v, read_hit_sectors, io->len);
 	trace_larder_hit(v, io->sector, io->len, io->cache);
-	d = io->device = cache_sector_device(c, io->cache, &bio->bi_iter.bi_sector);
+	bio->bi_iter.bi_sector = where;
 	bio_set_dev(bio, d->bdev);
 	if (!larder_vector_unchecked(d->bdev, bio))
 		hit_count_vector(bio);
@@ -394,7 +402,7 @@ static int bounce_into(struct volume *v, struct bio *bio, const struct larder_ma
 		return -ENOMEM;
 	d = cache_sector_device(c, m->cache, &where);
 	do {
-		err = bounce_from(d, where, bio, buf);
+		err = READ_ONCE(d->failed) ? -EIO : bounce_from(d, where, bio, buf);
 		if (!err)
 			break;
 		cache_error(c, errors_read);
@@ -709,6 +717,8 @@ static int read_part_cached(struct volume *v, struct bio *bio, u32 offset, const
 	int err;
 
 	d = cache_sector_device(c, m->cache, &where);
+	if (READ_ONCE(d->failed))
+		return -EIO;
 	do {
 		part = part_of(v, bio, offset, m->len);
 		bio_set_dev(part, d->bdev);

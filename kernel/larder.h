@@ -1018,8 +1018,22 @@ static inline bool segment_gone(struct cache *c, u32 segment)
 	return true;
 }
 
-/* Any context: is it sent what is appended, flushed, and told of checkpoints? */
-static inline bool device_written(const struct cache_device *d) { return !READ_ONCE(d->failed) || READ_ONCE(d->joining); }
+/* Any context: is it sent what is appended, flushed, and told of checkpoints?  *failed: it does not count: no member, or joins. */
+static inline bool device_written_as(const struct cache_device *d, bool *failed)
+{
+	bool joining = READ_ONCE(d->joining);
+
+	smp_rmb();	/* pairs with set_count(): one that has joined meanwhile is the one or the other */
+	*failed = READ_ONCE(d->failed);
+	return joining || !*failed;
+}
+
+static inline bool device_written(const struct cache_device *d)
+{
+	bool failed;
+
+	return device_written_as(d, &failed);
+}
 
 /* Any context: may segments be taken of it? */
 static inline bool device_usable(const struct cache_device *d) { return !READ_ONCE(d->failed) && !READ_ONCE(d->draining); }
@@ -1558,7 +1572,10 @@ struct cached_data {
 void data_bio_add(struct bio *bio, struct page **pages, u32 offset, u32 sectors);
 /* Any context.  Does its SSD take such a read?  dm-crypt with sectors of 4096 bytes wants each of them in one vector. */
 bool data_reads_whole(struct cache *c, const struct cached_data *x);
-/* A read of all whole slots of it, to be submitted; NULL: it has none. */
+/*
+ * A read of all whole slots of it, to be submitted; NULL: it has none.  ERR_PTR(-EIO): no SSD that has them is left, by now; what
+ * stands for it has no block device, or what was there before.
+ */
 struct bio *data_read_bio(struct cache *c, const struct cached_data *x);
 /*
  * Sleep.  Reads what data_read_bio() leaves out, and compares that with its sums; compares what data_read_bio() has read with its

@@ -734,8 +734,7 @@ static u32 append_copies(struct cache *c, const struct record *r, struct append_
 	*members = 0;
 	for (i = 0; i < nr; i++) {
 		d = segment_device(c, all[i]);
-		failed = READ_ONCE(d->failed);
-		if (failed && !READ_ONCE(d->joining))
+		if (!device_written_as(d, &failed))
 			continue;
 		copy[n++] = (struct append_copy){ .segment = all[i], .joining = failed };
 		*members += !failed;
@@ -1505,6 +1504,9 @@ static noinline u32 log_apply_record(struct cache *c, struct record *r)
 	c->segments[r->segment].sequence = r->sequence;
 	WRITE_ONCE(log->applied_lsn, r->lsn);
 	smp_store_release(&log->applied_sequence, r->sequence);	/* pairs with flush_op_issue() */
+	/* FUA may be a write and a flush behind it, which succeeds where one that failed in between has dropped what was written */
+	if (unlikely(c->doubt.on))
+		r->fua = false;
 	if (r->fua && !log->durable_frozen && log->durable_lsn == r->lsn - 1) {
 		log->durable_lsn = r->lsn;
 		log->durable_sequence = r->sequence;

@@ -416,6 +416,7 @@ static bool set_count(struct cache *c, struct cache_device *d)
 		WRITE_ONCE(d->untold, true);
 		WRITE_ONCE(d->failed, false);
 		WRITE_ONCE(d->removed, false);
+		smp_wmb();	/* pairs with device_written_as() */
 		WRITE_ONCE(d->joining, false);
 		WRITE_ONCE(c->nr_joining, c->nr_joining - 1);
 		WRITE_ONCE(c->nr_failed, c->nr_failed - 1);

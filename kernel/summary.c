@@ -230,6 +230,8 @@ static int segment_read_slots(struct cache *c, u32 segment, u32 slot, u32 n, voi
 	sector_t where;
 	struct cache_device *d = cache_sector_device(c, slot_sector(c, segment, slot), &where);
 
+	if (READ_ONCE(d->failed))
+		return -ENODEV;
 	return super_io(d->bdev, REQ_OP_READ, where, buf + (size_t)slot * LARDER_SLOT_SIZE, (size_t)n * LARDER_SLOT_SIZE);
 }
 

@@ -299,10 +299,13 @@ void data_bio_add(struct bio *bio, struct page **pages, u32 offset, u32 sectors)
 bool data_reads_whole(struct cache *c, const struct cached_data *x)
 {
 	u32 head = data_head(x);
+	struct cache_device *d;
 	sector_t where;
 
-	return !data_body(x) || !(((x->offset + head) << SECTOR_SHIFT) &
-				  bdev_dma_alignment(cache_sector_device(c, x->cache + head, &where)->bdev));
+	if (!data_body(x))
+		return true;
+	d = cache_sector_device(c, x->cache + head, &where);
+	return !d->bdev || !(((x->offset + head) << SECTOR_SHIFT) & bdev_dma_alignment(d->bdev));
 }
 
 struct bio *data_read_bio(struct cache *c, const struct cached_data *x)
@@ -315,6 +318,8 @@ struct bio *data_read_bio(struct cache *c, const struct cached_data *x)
 	if (!body)
 		return NULL;
 	d = cache_sector_device(c, x->cache + head, &where);
+	if (unlikely(READ_ONCE(d->failed)))
+		return ERR_PTR(-EIO);
 	bio = bio_alloc_bioset(d->bdev, body / LARDER_SLOT_SECTORS + 1, REQ_OP_READ, GFP_NOIO, &c->bios);
 	bio->bi_iter.bi_sector = where;
 	data_bio_add(bio, x->pages, x->offset + head, body);
@@ -468,7 +473,7 @@ static int data_read_part(struct cache *c, struct cached_data *x, u32 at, u32 n,
 	int err;
 
 	/* the place of an SSD that is not here has no block device */
-	if (segment_lost(c, cache_segment(c, cache)) || super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
+	if (READ_ONCE(d->failed) || super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
 		return -EIO;
 	err = data_sums(c, x, cache, 1, &known);
 	if (err)
@@ -508,6 +513,8 @@ int data_read(struct cache *c, struct cached_data *x)
 	if (unlikely(!data_reads_whole(c, x)))
 		return data_read_slots(c, x);
 	bio = data_read_bio(c, x);
+	if (IS_ERR(bio))
+		return data_read_slots(c, x);
 	if (bio) {
 		err = submit_bio_wait(bio) ? -EIO : 0;
 		bio_put(bio);

@@ -271,7 +271,9 @@ static void group_read(struct volume *v, struct group *g)
 			continue;
 		}
 		bio = data_read_bio(v->cache, &x);
-		if (!bio)
+		if (IS_ERR(bio))
+			g->unread = true;
+		if (IS_ERR_OR_NULL(bio))
 			continue;
 		bio->bi_private = g;
 		bio->bi_end_io = group_read_end;

@@ -322,8 +322,46 @@ int rescue_read(struct rescue_cache *cache, const struct rescue_volume *volume, 
 	return error;
 }
 
+static void damage_add(struct rescue_damage *damage, uint64_t sector, uint64_t end)
+{
+	struct rescue_run *last = damage->number ? &damage->run[damage->number - 1] : NULL;
+
+	if (last && last->end == sector) {
+		last->end = end;
+		return;
+	}
+	if (damage->number == damage->room) {
+		damage->room = damage->room ? 2 * damage->room : 16;
+		damage->run = must_allocate(realloc(damage->run, damage->room * sizeof(*damage->run)));
+	}
+	damage->run[damage->number++] = (struct rescue_run){ sector, end };
+}
+
+/* All of it? */
+static bool damage_has(const struct rescue_damage *damage, uint64_t sector, uint64_t end)
+{
+	size_t low = 0, high = damage->number;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (damage->run[middle].end <= sector)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < damage->number && damage->run[low].sector <= sector && end <= damage->run[low].end;
+}
+
+void rescue_damage_free(struct rescue_damage *damage)
+{
+	free(damage->run);
+	*damage = (struct rescue_damage){ 0 };
+}
+
 struct verify {
 	struct rescue_count count;
+	struct rescue_damage *damage; /* or NULL */
 	const struct rescue_cache *cache;
 	const char *name; /* NULL: damage is only counted */
 	struct dirty_piece run; /* damaged, not yet told */
@@ -350,6 +388,8 @@ static int verify_piece(const struct dirty_piece *piece, void *data)
 	if (piece->state == SLOT_GOOD)
 		return 0;
 	v->count.damaged += piece->length;
+	if (v->damage)
+		damage_add(v->damage, piece->sector, piece->sector + piece->length);
 	if (v->run.length && v->run.state == piece->state && v->run.sector + v->run.length == piece->sector &&
 	    v->run.cache + v->run.length == piece->cache) {
 		v->run.length += piece->length;
@@ -360,9 +400,9 @@ static int verify_piece(const struct dirty_piece *piece, void *data)
 	return 0;
 }
 
-struct rescue_count rescue_verify(struct rescue_cache *cache, const struct cached_volume *cached, const char *name, bool say)
+struct rescue_count rescue_verify(struct rescue_cache *cache, const struct cached_volume *cached, const char *name, bool say, struct rescue_damage *damage)
 {
-	struct verify v = { .cache = cache, .name = say ? name : NULL };
+	struct verify v = { .cache = cache, .name = say ? name : NULL, .damage = damage };
 
 	dirty_each(&cache->image, cached, 0, cached->sectors, verify_piece, &v);
 	tell_run(&v);
@@ -375,7 +415,8 @@ struct writeback {
 	const struct rescue_volume *volume;
 	uint8_t *buffer, *edge; /* buffer: sectors [base, end); those below start are not ours */
 	uint64_t base, start, end;
-	uint64_t written, skipped, may_skip;
+	const struct rescue_damage *accepted;
+	uint64_t written, skipped;
 	int result;
 };
 
@@ -422,7 +463,7 @@ static int write_piece(const struct dirty_piece *piece, void *data)
 
 	if (piece->state != SLOT_GOOD) {
 		w->skipped += piece->length;
-		if (w->skipped <= w->may_skip)
+		if (damage_has(w->accepted, piece->sector, piece->sector + piece->length))
 			return 0;
 		w->result = complain(LARDER_FAILED, "%s: sectors %" PRIu64 " to %" PRIu64 " of the volume are %s now, and were not before",
 				     w->volume->device.path, piece->sector, piece->sector + piece->length - 1,
@@ -449,9 +490,10 @@ static int write_piece(const struct dirty_piece *piece, void *data)
 	return 0;
 }
 
-int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume, uint64_t *written, uint64_t may_skip)
+int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume, const struct rescue_damage *accepted, uint64_t *written,
+		 uint64_t *skipped)
 {
-	struct writeback w = { .volume = volume, .may_skip = may_skip };
+	struct writeback w = { .volume = volume, .accepted = accepted };
 	int error;
 
 	w.buffer = device_buffer(WRITE_BYTES + ALIGNMENT);
@@ -461,6 +503,7 @@ int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume,
 	free(w.buffer);
 	free(w.edge);
 	*written = w.written;
+	*skipped = w.skipped;
 	if (w.result)
 		return w.result;
 	error = device_sync(&volume->device);

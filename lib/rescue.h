@@ -66,8 +66,18 @@ struct rescue_count {
 	uint64_t differ; /* good, but not in each of its copies that are here */
 };
 
-/* Reads and counts what is dirty.  tell: each damaged run is remarked upon. */
-struct rescue_count rescue_verify(struct rescue_cache *cache, const struct cached_volume *v, const char *name, bool tell);
+/* Runs of sectors of a volume that are damaged, in rising order, none at the end of the one before. */
+struct rescue_damage {
+	struct rescue_run {
+		uint64_t sector, end;
+	} *run;
+	size_t number, room;
+};
+
+void rescue_damage_free(struct rescue_damage *damage);
+
+/* Reads and counts what is dirty.  tell: each damaged run is remarked upon.  damage: gets them, and is the caller's to free; NULL: nobody asks. */
+struct rescue_count rescue_verify(struct rescue_cache *cache, const struct cached_volume *v, const char *name, bool tell, struct rescue_damage *damage);
 /*
  * To be called before rescue_write(): a start of the cache, should this be cut off, reads nothing that is clean there from it (CLEAN_VOID).  What
  * rescue found as the newest dirty data may be lost to that start, with an SSD, or in a power cut, and what is clean is older than the backing then.
@@ -75,10 +85,11 @@ struct rescue_count rescue_verify(struct rescue_cache *cache, const struct cache
  */
 int rescue_begin(const struct rescue_volume *volume);
 /*
- * Writes all that is dirty and not damaged to the backing, and flushes it.  may_skip: so many sectors are known, and accepted, to be damaged; of an
- * SSD that dies meanwhile it may be more.  Complains.
+ * Writes all that is dirty and not damaged to the backing, and flushes it.  accepted: what was told as damaged; of an SSD that dies it may be
+ * something else by now, which ends it.  *skipped: sectors of it that were not written.  Complains.
  */
-int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume, uint64_t *written, uint64_t may_skip);
+int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume, const struct rescue_damage *accepted, uint64_t *written,
+		 uint64_t *skipped);
 /* The backing stands alone: belongs to no cache, is not dirty, and its former cache is stale.  Complains. */
 int rescue_release(const struct rescue_volume *volume);
 

@@ -158,6 +158,15 @@ char *volume_too_old(const struct members *members, const struct member *volume,
 	return why;
 }
 
+char *volume_behind(const struct members *members, const struct member *volume)
+{
+	struct stack own;
+	bool there, described = !stack_decode(volume->sb.volume.stack, &own, &there) && there;
+	char *why = described ? stack_too_old(members, &own) : NULL;
+
+	return why ? why : volume_too_old(members, volume, described ? &own : NULL);
+}
+
 char *cache_too_old(const struct members *members, const struct member *volume, const struct stack *stack)
 {
 	const struct larder_volume_sb *sb = &volume->sb.volume;

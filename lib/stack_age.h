@@ -21,6 +21,8 @@ char *stack_too_old(const struct members *members, const struct stack *stack);
 uint64_t volume_seen_later(const struct members *members, const struct member *volume);
 /* The same in words, and what can be done, to be freed by the caller; NULL: no table does.  stack: that of the volume, or NULL. */
 char *volume_too_old(const struct members *members, const struct member *volume, const struct stack *stack);
+/* Both, by the description in the superblock of this volume, and by that: NULL, or why it is older than what its SSDs have seen, to be freed by the caller. */
+char *volume_behind(const struct members *members, const struct member *volume);
 /*
  * The other way round, in words: do the tables of its cache, on the SSDs that are here, all name less than the superblock of this volume knows that they
  * have?  Then they are put back from an image, or copies that somebody made.  NULL: they do not, or none is here.

@@ -654,6 +654,23 @@ def test_more_that_cannot_be_read_later(crashed):
     assert crashed.is_released()
 
 
+def test_something_else_that_cannot_be_read_later(crashed):
+    """As many sectors as were accepted, but not those."""
+    one, other = sorted(e for e in dirty_of(crashed) if e[2] == "dirty" and e[1] == 128)[:2]
+    words = ["writeback", "image", "--yes", "--skip-damaged", crashed.uuid()]
+    log, hdd = crashed.larder.directory / "log", crashed.hdd.read_bytes()
+    first, then = (unreadable([(crashed.ssd, crashed.place(e[3]), SLOT)]) for e in (one, other))
+    crashed.larder("rescue", *words, code=FAILED, env=first | {"IO_ERROR_LOG": str(log)})
+    crashed.hdd.write_bytes(hdd)
+    calls = [line.split()[0] for line in log.read_text().splitlines()]
+    begins = calls[: calls.index("write")].count("read") + 1  # behind what was told
+    changes = then | {"IO_ERROR_FROM": str(begins), "IO_ERROR_BEFORE": first["IO_ERROR"]}
+    run = crashed.larder("rescue", *words, code=FAILED, env=changes)
+    assert f"sectors {one[0]} to {one[0] + 7} are unreadable" in run.stderr
+    assert f"sectors {other[0]} to {other[0] + 7} of the volume are unreadable now, and were not before" in run.stderr
+    assert not crashed.is_released() and not crashed.is_released(field(crashed.hdd, VOLUME, "copy_offset"))
+
+
 @pytest.mark.parametrize("ssds", [1, 2])
 def test_each_place_that_cannot_be_read(larder, tools, ssds):
     """Whatever it is: all is written, or nothing, and it is said.  With a copy on another SSD all is."""

@@ -118,6 +118,25 @@ def test_store_is_missing(larder, described):
     assert "dmsetup create data --uuid" in assembled(larder, 0).stdout
 
 
+def test_of_an_older_disk(larder, described):
+    """What is stored on it would make it as new as its SSDs say, and their cache would lie over it."""
+    described.volume(described.plain | {"snapshots": ["17 ready daily", "19 lost weekly"]})
+    described.ssds({"ready": [f"{described.uuid} data 5"], "changing": []})
+    before = [digest(x) for x in (described.ssd, described.hdd)]
+    for name in ("daily", "weekly"):
+        one_line(larder("snapshot", "remove", f"data@{name}", code=5), "generation 3 here", "have seen 5")
+    give_up = ["start", "data", "--discard-newer", described.uuid]
+    one_line(larder(*give_up, code=5), "snapshot daily shares what is newer", "--drop-snapshot daily")
+    assert [digest(x) for x in (described.ssd, described.hdd)] == before
+    was = field(described.hdd, VOLUME, "incarnation")
+    assert "losetup" in larder(*give_up, "--drop-snapshot", "daily", code=USAGE).stderr
+    assert field(described.hdd, VOLUME, "incarnation") != was
+    assert {k: v["state"] for k, v in listed(larder).items()} == {"data@daily": "lost", "data@weekly": "lost"}
+    # and as new as anybody knows: what is stored lowers nothing
+    removed(larder, "weekly")
+    larder("volume", "start", "data", "--without-cache", "--dry-run")
+
+
 def test_order_of_a_start(larder, described):
     """Stores, what is below, snapshots, and last of all what can be written to."""
     described.volume(described.plain | {"snapshots": ["17 ready daily", "19 ready weekly"]})
@@ -203,6 +222,7 @@ def test_store_that_tells_nothing_of_its_chunks(larder, described):
         signatures.write(store, MIB + 12, struct.pack("<I", size // 512))
         one_line(removed(larder, "daily"), store, "LUKS header cannot be overwritten")
         assert not listed(larder)
+        described.ssds({"ready": [f"{described.uuid} data"], "changing": []})  # or it is older than they have seen by now
         described.volume(described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "snapshots": ["17 ready daily"]})
         larder.devices.remove(store)
         store.unlink()

@@ -1277,6 +1277,7 @@ def test_older_than_its_ssds_say(larder, described):
         ["rename", "data", "films"],
         ["volume", "start", "data", "--dry-run"],
         ["replace", "data", "cache", larder.image("new", 64 * MIB, seen=False)],
+        ["volume", "set", "data", "mode=writethrough", "--persist"],
     ):
         one_line(larder(*words, code=UNSAFE), described.hdd, *why)
     one_line(larder("volume", "start", "data", "--dry-run", "--import", code=UNSAFE), described.hdd, *why)
@@ -1315,8 +1316,13 @@ def test_image_below_the_cache_of_today(larder, described):
     before = [digest(x) for x in (described.ssd, described.hdd)]
     cure = f"LOST with larder start data --discard-newer {described.uuid}"
     why = described.hdd, f"generation {generation}", f"seen {generation + 1}", cure
-    for more in ([], ["--degraded"]):
-        one_line(larder("start", "data", *more, code=UNSAFE), *why)
+    for words in (
+        ["start", "data"],
+        ["start", "data", "--degraded"],
+        ["volume", "set", "data", "mode=writethrough", "--persist"],
+        ["volume", "start", "data", "--without-module", "--dry-run"],
+    ):
+        one_line(larder(*words, code=UNSAFE), *why)
     run = larder("rescue", "writeback", "data", "--yes", code=UNSAFE)
     one_line(run, described.hdd, "older than what cache", "give the one that it had")
     listed = json.loads(larder("rescue", "list", described.ssd, "--reportformat", "json").stdout)

@@ -17,6 +17,7 @@
 #include "arguments.h"
 #include "claim.h"
 #include "running.h"
+#include "stack_age.h"
 #include "stack_room.h"
 #include "stack_store.h"
 #include "stacks.h"
@@ -204,19 +205,25 @@ static int write_mode(const struct member *m, uint32_t mode, bool dry_run)
 	return result;
 }
 
-/* Not what another machine may be using, nor of whose owner nothing is known. */
-static int check_owner(const struct member *m)
+/* Not what another machine may be using, nor of whose owner nothing is known; nor what is older than its SSDs, and would be newer by that. */
+static int check_owner(const struct members *members, const struct member *m)
 {
 	struct stack stack;
 	bool there;
+	int result = LARDER_DONE;
 	const char *why = stack_decode(m->sb.volume.stack, &stack, &there);
+	char *old;
 
 	if (why)
 		return complain(LARDER_UNSAFE, "%s: %s; nothing was written", m->path, why);
 	if (there && stack_is_foreign(&stack))
 		return complain(LARDER_UNSAFE, "%s: stack: is another machine's; if that does not use it any more: larder start --import %s takes it over",
 				m->path, stack.name);
-	return LARDER_DONE;
+	old = volume_behind(members, m);
+	if (old)
+		result = complain(LARDER_UNSAFE, "%s: %s", m->path, old);
+	free(old);
+	return result;
 }
 
 static int persist_mode(const char *name, const struct pair *pair, bool dry_run)
@@ -237,7 +244,7 @@ static int persist_mode(const char *name, const struct pair *pair, bool dry_run)
 			LARDER_BUSY,
 			"%s: --persist: the volume runs, its superblock is the kernel's; stop it first, or set without --persist",
 			name);
-	result = result ? result : check_owner(member);
+	result = result ? result : check_owner(&members, member);
 	result = result ? result : write_mode(member, mode, dry_run);
 	mapped_list_free(&list);
 	members_free(&members);

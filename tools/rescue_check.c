@@ -65,7 +65,7 @@ static uint64_t check_volumes(struct rescue_cache *cache)
 		if (!cache->image.volume[i].sectors)
 			continue;
 		label_text(table->volumes[i].label, label);
-		count = rescue_verify(cache, &cache->image.volume[i], label, true);
+		count = rescue_verify(cache, &cache->image.volume[i], label, true, NULL);
 		printf("volume %s: %" PRIu64 " sectors dirty, %" PRIu64 " of them zeroes, %" PRIu64 " damaged\n", label, count.dirty, count.zero,
 		       count.damaged);
 		if (count.differ)

@@ -117,7 +117,7 @@ static void list_extents(struct listing *l, const struct cached_volume *v)
 static void list_volume(struct listing *l, const struct cached_volume *v)
 {
 	const struct member *backing = member_volume(l->members, l->volume->uuid);
-	struct rescue_count count = rescue_verify(l->cache, v, NULL, false);
+	struct rescue_count count = rescue_verify(l->cache, v, NULL, false, NULL);
 	enum standing standing;
 	unsigned number;
 

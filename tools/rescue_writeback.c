@@ -154,15 +154,15 @@ static void announce(const struct rescue_cache *cache, const struct rescue_volum
 }
 
 static int write_back(struct rescue_cache *cache, const struct rescue_volume *volume, const struct rescue_count *count,
-		      const struct request *request)
+		      const struct rescue_damage *damage, const struct request *request)
 {
 	char label[LARDER_LABEL_SIZE + 1];
-	uint64_t written;
+	uint64_t written, skipped;
 	int result;
 
 	rescue_settle(cache, volume);
 	result = count->dirty ? rescue_begin(volume) : LARDER_DONE;
-	result = result ? result : rescue_write(cache, volume, &written, count->damaged);
+	result = result ? result : rescue_write(cache, volume, damage, &written, &skipped);
 	if (!result && loses(cache, count, request))
 		result = superblock_change(&volume->device, note_lost, &volume);
 	if (!result && !request->keep_cache)
@@ -171,9 +171,9 @@ static int write_back(struct rescue_cache *cache, const struct rescue_volume *vo
 		return result;
 	printf("volume %s: %" PRIu64 " sectors written; %s\n", label_of(volume, label), written,
 	       request->keep_cache ? "it still belongs to its cache" : "it belongs to no cache now");
-	if (count->damaged || cache->image.lost.number)
+	if (skipped || cache->image.lost.number)
 		return complain(LARDER_FAILED, "%s: not all of it: %" PRIu64 " damaged sectors were not written%s", volume->device.path,
-				count->damaged, cache->image.lost.number ? ", and newer records are lost" : "");
+				skipped, cache->image.lost.number ? ", and newer records are lost" : "");
 	return LARDER_DONE;
 }
 
@@ -191,6 +191,7 @@ static int finish_detached(const struct rescue_volume *volume, const struct requ
 static int rescue(struct rescue_cache *cache, const struct rescue_volume *volume, void *data)
 {
 	const struct request *request = data;
+	struct rescue_damage damage = { 0 };
 	struct rescue_count count = { 0 };
 	char label[LARDER_LABEL_SIZE + 1];
 	int result;
@@ -203,15 +204,16 @@ static int rescue(struct rescue_cache *cache, const struct rescue_volume *volume
 	if (result)
 		return result;
 	if (volume->cached)
-		count = rescue_verify(cache, volume->cached, label_of(volume, label), true);
+		count = rescue_verify(cache, volume->cached, label_of(volume, label), true, &damage);
 	result = judge_damage(cache, volume, &count, request);
-	if (result)
-		return result;
-	announce(cache, volume, &count, request);
-	if (request->dry_run)
-		return LARDER_DONE;
-	result = confirm_writeback(volume, request);
-	return result ? result : write_back(cache, volume, &count, request);
+	if (!result)
+		announce(cache, volume, &count, request);
+	if (!result && !request->dry_run) {
+		result = confirm_writeback(volume, request);
+		result = result ? result : write_back(cache, volume, &count, &damage, request);
+	}
+	rescue_damage_free(&damage);
+	return result;
 }
 
 int rescue_writeback(int argc, char **argv)

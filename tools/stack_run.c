@@ -62,19 +62,15 @@ static int check_age(const struct stack *stack)
 {
 	const struct member *volume;
 	struct members members;
-	struct stack own;
 	uint8_t part[16];
 	char *why = NULL;
-	bool there;
 	int result = LARDER_DONE;
 
 	stack_part(stack, "volume", part);
 	members_scan(&members);
 	volume = member_volume(&members, part);
-	if (volume && !stack_decode(volume->sb.volume.stack, &own, &there) && there)
-		why = stack_too_old(&members, &own);
-	if (volume && !why)
-		why = volume_too_old(&members, volume, stack);
+	if (volume)
+		why = volume_behind(&members, volume);
 	if (volume && !why)
 		why = cache_too_old(&members, volume, stack);
 	if (why)
@@ -319,7 +315,7 @@ static int store_first(struct stack *stack)
 /* The volume, with what it stands on.  Of a cache of which nothing is left only a volume that needs none starts, and only if asked to. */
 static int start_below(struct stack *stack, unsigned flags, const struct argument_list *drop)
 {
-	bool module = !(flags & START_WITHOUT_MODULE), with = module, changed = flags & (START_IMPORT | START_OLDER);
+	bool module = !(flags & START_WITHOUT_MODULE), with = module, changed = flags & (START_IMPORT | START_OLDER), stored = false;
 	int result = start_array(stack, flags);
 
 	if (!result && with && !stack_cache_here(stack)) {
@@ -330,10 +326,12 @@ static int start_below(struct stack *stack, unsigned flags, const struct argumen
 		flags |= START_WITHOUT_CACHE;
 		with = false;
 	}
-	/* durable: behind all that is refused */
 	result = result ? result : snapshots_give_up(stack, drop, flags & START_OLDER);
+	/* durable: behind all that is refused.  With a new incarnation in one write, or the next start would take an older disk for the newest. */
 	if (!result && (flags & START_OLDER))
-		result = stack_take_older(stack);
+		result = stack_take_older(stack, &stored);
+	if (!result && drop->number && !stored)
+		result = stack_store(stack);
 	if (!result && with)
 		result = start_cache(stack, flags);
 	if (!result && changed && !module)

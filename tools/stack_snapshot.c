@@ -24,7 +24,7 @@ int snapshots_give_up(struct stack *stack, const struct argument_list *names, bo
 		if (stack->snapshot[i].state == SNAPSHOT_READY)
 			return complain(LARDER_UNSAFE, "%s: --discard-newer: its snapshot %s shares what is newer: give that up too, by --drop-snapshot %s", stack->name,
 					stack->snapshot[i].name, stack->snapshot[i].name);
-	return names->number ? stack_store(stack) : LARDER_DONE;
+	return LARDER_DONE;
 }
 
 static int note_lost(struct stack *stack)

@@ -8,7 +8,7 @@
 #include "stack.h"
 
 /*
- * Of a stack that does not run: its snapshots of these names are lost, durably, and it starts without them.  older: it begins with
+ * Of a stack that does not run: its snapshots of these names are lost, in the copy of its description, which the caller stores.  older: it begins with
  * what is older than those that are left, and is refused while one of these is ready.  Complains.
  */
 int snapshots_give_up(struct stack *stack, const struct argument_list *names, bool older);

@@ -85,17 +85,24 @@ static int write_member(const struct member *m, const uint8_t field[static LARDE
 
 /* ------------------------------------------------------------------ the volume */
 
-/* What the SSDs were told, and the volume was not, would be half a change. */
+/* What the SSDs were told, and the volume was not, would be half a change; and what is older would be the newest by it. */
 static int check_volume(const struct stacks *stacks, const struct stack *stack)
 {
 	const struct member *m;
 	uint8_t part[16];
+	char *why;
+	int result;
 
 	stack_part(stack, "volume", part);
 	m = member_volume(&stacks->members, part);
 	if (!m || running_by_uuid(&stacks->list, part, false) || stack->state == STACK_REMOVING)
 		return LARDER_DONE;
-	return claim_check(m->path, LARDER_KIND_VOLUME, part);
+	result = claim_check(m->path, LARDER_KIND_VOLUME, part);
+	why = result ? NULL : volume_behind(&stacks->members, m);
+	if (why)
+		result = complain(LARDER_UNSAFE, "%s: %s", m->path, why);
+	free(why);
+	return result;
 }
 
 /* *written: it is there, and has it. */
@@ -182,7 +189,7 @@ static uint64_t seen_in(const struct stack_list *list, const struct stack *stack
 enum listing {
 	LIST_DROP,
 	LIST_PUT, /* of one that is ready with the generation that its volume was seen with before */
-	LIST_SEEN, /* its volume has this generation, durably */
+	LIST_SEEN, /* its volume has this generation, durably; never a lower one than it had */
 };
 
 /*
@@ -284,7 +291,7 @@ static int store_ssds(const struct stacks *stacks, const struct stack *stack, en
 	const char *why = NULL;
 	int result = newest_list(&stacks->members, stack->cache, list);
 
-	if (stack->state == STACK_READY && how == LIST_PUT)
+	if (stack->state == STACK_READY && (how == LIST_PUT || seen_in(list, stack) > listed.generation))
 		listed.generation = seen_in(list, stack);
 	if (!result && how != LIST_DROP && !stack_list_put(list, &listed))
 		why = "its cache has the most stacks that it can have";
@@ -384,7 +391,7 @@ static int take_older(union superblock *sb, bool *write, void *data)
 	return result;
 }
 
-int stack_take_older(struct stack *stack)
+int stack_take_older(struct stack *stack, bool *stored)
 {
 	const struct member *volume;
 	struct superblocks found;
@@ -396,6 +403,7 @@ int stack_take_older(struct stack *stack)
 	char *lags;
 	int result = LARDER_DONE;
 
+	*stored = false;
 	stack_part(stack, "volume", part);
 	members_scan(&members);
 	volume = member_volume(&members, part);
@@ -409,6 +417,7 @@ int stack_take_older(struct stack *stack)
 		if (!result && ours) {
 			superblocks_free(&found);
 			result = superblock_change(&device, take_older, stack);
+			*stored = !result;
 			device_close(&device);
 		} else if (!result) {
 			result = LARDER_UNSAFE;

@@ -7,7 +7,7 @@
 
 /*
  * Raises the generation, and writes the description to the volume, if that is formatted, and to every SSD of the cache: by message
- * where they run.  Complains.
+ * where they run.  Not to one that is older than its SSDs have seen, which would pass for the newest then.  Complains.
  */
 int stack_store(struct stack *stack);
 /*
@@ -20,10 +20,10 @@ int stack_store_name(struct stack *stack);
 /* Only the list on the SSDs; seen: the volume has this generation, durably. */
 int stack_store_ssds(const struct stack *stack, bool seen);
 /*
- * Its volume, which does not run, is older than the SSDs, or they than it: it is made the newest, without what they have of it.  What they have is stale then
- * (START_STALE gives it up).  Complains.
+ * Its volume, which does not run, is older than the SSDs, or they than it: it is made the newest, without what they have of it, with this description.  What
+ * they have is stale then (START_STALE gives it up).  Not *stored: neither is so, and nothing was written.  Complains.
  */
-int stack_take_older(struct stack *stack);
+int stack_take_older(struct stack *stack, bool *stored);
 /* The SSD of that cache whose superblock is the newest, of those that nobody else has by now; NULL: none is here. */
 const struct member *stack_newest_ssd(const struct members *members, const uint8_t cache[16]);
 /* Takes it out of the list on the SSDs. */

@@ -248,12 +248,27 @@ static int take_off_cache(const struct member *volume)
 	return result;
 }
 
+/* What the kernel refuses: it is clean, and so was the older one of an image; or what is dirty is on SSDs that are not those which are here. */
+static int refuse_older(const struct members *members, const struct member *volume)
+{
+	char *why = volume_behind(members, volume);
+	int result = LARDER_DONE;
+
+	why = why ? why : cache_too_old(members, volume, NULL);
+	if (why)
+		result = complain(LARDER_UNSAFE, "%s: %s", volume->path, why);
+	free(why);
+	return result;
+}
+
 static int start_linear(const struct members *members, const struct member *volume, const struct start_request *request)
 {
 	const struct larder_volume_sb *sb = &volume->sb.volume;
 	char *name, *params;
-	int result = LARDER_DONE;
+	int result = refuse_older(members, volume);
 
+	if (result)
+		return result;
 	if (le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY)
 		return refuse_dirty(volume->path, sb);
 	name = dm_name(request->name, sb->label, volume->path, false, &result);

@@ -4,6 +4,7 @@
  *
  *	IO_ERROR=PATH:FROM:BYTES,...   a read that touches one of these fails by EIO, each time
  *	IO_ERROR_FROM=N           they can be read until the N-th read, from 1
+ *	IO_ERROR_BEFORE=PATH:...  of these no read fails but those before the N-th
  *	IO_ERROR_AT=N:ERRNO       the N-th call of pwrite() or fsync(), from 1, fails by this errno; a write has done half of it by then
  *	IO_ERROR_LOG=FILE         gets a line for each read and write: "read PATH FROM BYTES", "write ..."
  */
@@ -45,7 +46,7 @@ static int unreadable(const char *path, off64_t at, size_t bytes)
 	size_t length = strlen(path);
 
 	if (from && ++reads < strtoul(from, NULL, 10))
-		return 0;
+		place = getenv("IO_ERROR_BEFORE");
 	for (; place; place = strchr(place, ',') ? strchr(place, ',') + 1 : NULL) {
 		unsigned long long first, number;
 

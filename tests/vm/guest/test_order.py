@@ -21,10 +21,16 @@ HELD = 2000  # ms: long enough to do something meanwhile; what is judged is the 
 
 
 def make(
-    make_disk, hdd_mb: int = 64, disk: dict | None = None, ssd_discard: str = "none", ssd_mb: int = 32, **options: object
+    make_disk,
+    hdd_mb: int = 64,
+    disk: dict | None = None,
+    ssd_discard: str = "none",
+    ssd_mb: int = 32,
+    ssd_fua: int = 1,
+    **options: object,
 ) -> Stack:
     """Small segments; nothing is written back, or checkpointed, but what the test does; the backing has discards."""
-    ssd = make_disk("ssd0", model="null", mb=ssd_mb, wce=1, fua=1, discard=ssd_discard)
+    ssd = make_disk("ssd0", model="null", mb=ssd_mb, wce=1, fua=ssd_fua, discard=ssd_discard)
     hdd = make_disk("hdd0", model="null", mb=hdd_mb, wce=1, discard="zero", **(disk or {}))
     options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50} | options
     return Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
@@ -358,6 +364,35 @@ def test_ssd_drops_and_goes_on(make_disk, kernel_log):
     cut(stack)
     assert stack.volume.read(0, BLOCK) == A
     assert stack.volume.read(16384, BLOCK) == C
+    stack.stop()
+
+
+def test_fua_beside_a_reset(make_disk, kernel_log, trace):
+    """FUA is a write, and a flush behind it here: that waits for a flush in flight, and finds nothing to do behind a reset."""
+    kernel_log.expect(SSD_NOISE)
+    stack = make(make_disk, ssd_fua=0)
+    stack.volume.write(0, A, fua=True)
+    told: list[bool] = []
+
+    def write() -> None:
+        try:
+            stack.volume.write(8, C, fua=True)
+            told.append(True)
+        except OSError:
+            told.append(False)
+
+    hold(trace, stack.ssd, "flush")
+    stack.volume.message("flush")  # writeback begins with one of its own
+    wait_held(trace, stack.ssd, "flush")
+    before = len(trace.commands(stack.ssd, "write"))
+    with Beside(write):
+        wait_for(lambda: any(x.end is not None for x in trace.commands(stack.ssd, "write")[before:]), 60, "its data")
+        stack.ssd.fail(op="write", status="reset", count=1)
+        with Beside(stack.volume.write, 16384, B):
+            wait_for(lambda: stack.ssd.faults()[-1]["hits"], 60, "the reset")
+            assert not ended(trace, stack.ssd, "flush") and not told
+    cut(stack)
+    assert told == [False] or stack.volume.read(8, BLOCK) == C
     stack.stop()
 
 

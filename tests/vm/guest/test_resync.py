@@ -224,6 +224,28 @@ def test_last_but_one_fails_meanwhile(make_disk, kernel_log):
     stack.stop()
 
 
+def test_second_one_fails_while_the_first_is_absent(make_disk, kernel_log):
+    """Of three.  What has its first copy in the place without a block device is being read as the other copy goes."""
+    kernel_log.expect(FAILS + "|dirty data")
+    stack = make_stack(make_disk, (48, 48, 48), writeback="off", cache_resync_rate=1)
+    make_dirty(stack)
+    stack.stop()
+    start_without(stack, 0)
+    wait_for(lambda: stack.cache.status()["resync"] == "running", 30, "the resync")
+    # slot by slot, behind what fails at once, so that the reads outlive the membership
+    stack.ssd[1].fail(op="read", status="ioerr", delay_ms=100)
+    stack.ssd[1].fail(op="write,flush", status="ioerr", delay_ms=150)
+    stack.cache.set(resync_rate=0)
+    with pytest.raises((OSError, CommandError)):
+        for sector in BLOCKS:
+            stack.volume.write(sector, block(sector), fua=True)
+        stack.cache.message("checkpoint")
+    fails_with_what_it_alone_has(stack, kernel_log, 1)
+    start_without(stack, 0)
+    assert all_there(stack)
+    stack.stop()
+
+
 def test_one_flush_fails_meanwhile(make_disk, kernel_log):
     """Of the one that has all, while the one that joined in a place of its own gets its copies: added, it makes nothing worse."""
     kernel_log.expect(FAILS)

@@ -487,6 +487,10 @@ def refused_alone(stack: Stack, kernel_log) -> None:
     with pytest.raises(command.CommandError):
         Volume.start(stack.hdd, cache)
     assert kernel_log.matching("ran with other SSDs")
+    # nor does it leave for the asking what it may have dirty on the others: this cache knows of nothing
+    with pytest.raises(command.CommandError):
+        Volume.start(stack.hdd, None)
+    assert kernel_log.matching("dirty data")
     cache.remove()
 
 
@@ -511,6 +515,29 @@ def test_one_that_left_is_not_read(make_disk, make_oracle, kernel_log, then):
     start_without(stack, 1)
     oracle.verify()
     stack.verify_alone(oracle)
+
+
+@pytest.mark.parametrize("absent", ["first", "then"])
+def test_another_table_before_the_first_resume(make_disk, kernel_log, absent):
+    """With another SSD missing: neither is started with the SSDs of the other one."""
+    stack = make_stack(make_disk)
+    stack.volume.write(0, bytes(4096))
+    stack.stop()
+    tables = [Cache.line(stack.ssd), Cache.line([stack.ssd[0], None])]
+    first, then = reversed(tables) if absent == "first" else tables
+    command.run("dmsetup", "create", "c", "--notable")
+    for _ in range(2):
+        command.run("dmsetup", "load", "c", "--table", first)
+    with pytest.raises(command.CommandError):
+        command.run("dmsetup", "load", "c", "--table", then)
+    assert kernel_log.matching("dmsetup clear, then load this table")
+    command.run("dmsetup", "clear", "c")
+    command.run("dmsetup", "load", "c", "--table", then)
+    command.run("dmsetup", "resume", "c")
+    cache = Cache("c")
+    status = cache.status()
+    assert (status["state"], status["devices_failed"]) == ("running", int(absent == "then"))
+    cache.remove()
 
 
 @pytest.mark.parametrize("which", [0, 1])
