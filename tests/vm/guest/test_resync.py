@@ -224,16 +224,25 @@ def test_last_but_one_fails_meanwhile(make_disk, kernel_log):
     stack.stop()
 
 
-def test_second_one_fails_while_the_first_is_absent(make_disk, kernel_log):
+def test_second_one_fails_while_the_first_is_absent(make_disk, kernel_log, trace):
     """Of three.  What has its first copy in the place without a block device is being read as the other copy goes."""
     kernel_log.expect(FAILS + "|dirty data")
     stack = make_stack(make_disk, (48, 48, 48), writeback="off", cache_resync_rate=1)
-    make_dirty(stack)
+    blocks = []  # commit blocks: nobody reads them but for the sums of their segment
+    for i, sector in enumerate(BLOCKS):
+        stack.volume.write(sector, block(sector))
+        if i % 32 == 31:
+            stack.volume.flush()
+            last = trace.commands(stack.ssd[1], "write")[-1:]
+            blocks += [c.sector + c.sectors - 8 for c in last]
+            trace.clear()
     stack.stop()
     start_without(stack, 0)
     wait_for(lambda: stack.cache.status()["resync"] == "running", 30, "the resync")
-    # slot by slot, behind what fails at once, so that the reads outlive the membership
-    stack.ssd[1].fail(op="read", status="ioerr", delay_ms=100)
+    # with these the sums of a segment are read slot by slot, and so slowly that the SSD leaves meanwhile
+    stack.ssd[1].fail(op="read", status="ok", delay_ms=20)
+    for sector in blocks:
+        stack.ssd[1].fail(op="read", status="ioerr", from_=sector, to=sector + 8)
     stack.ssd[1].fail(op="write,flush", status="ioerr", delay_ms=150)
     stack.cache.set(resync_rate=0)
     with pytest.raises((OSError, CommandError)):

@@ -517,6 +517,27 @@ def test_one_that_left_is_not_read(make_disk, make_oracle, kernel_log, then):
     stack.verify_alone(oracle)
 
 
+def test_one_that_left_with_nothing_dirty(make_disk, kernel_log):
+    """It knows of nothing that the volume could lose: a table without a cache does not let it leave that side for the asking."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, writeback="off")
+    stack.volume.write(0, bytes(4096))
+    stack.volume.drain()
+    for _ in range(2):
+        stack.cache.message("checkpoint")
+    kill(stack.ssd[1])
+    data = os.urandom(4096)
+    stack.volume.write(0, data)
+    stack.volume.flush()
+    wait_for(lambda: stack.cache.status()["devices_failed"] == 1, 60, "the SSD to leave")
+    cut(stack.ssd)
+    up(stack)
+    refused_alone(stack, kernel_log)
+    start_without(stack, 1)
+    assert stack.volume.read(0, 8) == data
+    stack.stop()
+
+
 @pytest.mark.parametrize("absent", ["first", "then"])
 def test_another_table_before_the_first_resume(make_disk, kernel_log, absent):
     """With another SSD missing: neither is started with the SSDs of the other one."""
