@@ -158,15 +158,6 @@ char *volume_too_old(const struct members *members, const struct member *volume,
 	return why;
 }
 
-char *volume_behind(const struct members *members, const struct member *volume)
-{
-	struct stack own;
-	bool there, described = !stack_decode(volume->sb.volume.stack, &own, &there) && there;
-	char *why = described ? stack_too_old(members, &own) : NULL;
-
-	return why ? why : volume_too_old(members, volume, described ? &own : NULL);
-}
-
 char *cache_too_old(const struct members *members, const struct member *volume, const struct stack *stack)
 {
 	const struct larder_volume_sb *sb = &volume->sb.volume;
@@ -195,6 +186,39 @@ char *cache_too_old(const struct members *members, const struct member *volume, 
 			 ssd->path, seen, le64toh(sb->noted), lost, name, stack ? " first" : "");
 	free(lost);
 	return why;
+}
+
+/* The description in it; NULL: it has none that can be read. */
+static const struct stack *own_stack(const struct member *volume, struct stack *own)
+{
+	bool there;
+
+	return !stack_decode(volume->sb.volume.stack, own, &there) && there ? own : NULL;
+}
+
+static int refuse(const struct member *volume, char *why)
+{
+	int result = why ? complain(LARDER_UNSAFE, "%s: %s", volume->path, why) : LARDER_DONE;
+
+	free(why);
+	return result;
+}
+
+int volume_check_age(const struct members *members, const struct member *volume)
+{
+	struct stack own;
+	const struct stack *stack = own_stack(volume, &own);
+	char *why = stack ? stack_too_old(members, stack) : NULL;
+
+	return refuse(volume, why ? why : volume_too_old(members, volume, stack));
+}
+
+int volume_check_ages(const struct members *members, const struct member *volume)
+{
+	struct stack own;
+	int result = volume_check_age(members, volume);
+
+	return result ? result : refuse(volume, cache_too_old(members, volume, own_stack(volume, &own)));
 }
 
 /* ------------------------------------------------------------------ halves of a mirror */

@@ -21,13 +21,15 @@ char *stack_too_old(const struct members *members, const struct stack *stack);
 uint64_t volume_seen_later(const struct members *members, const struct member *volume);
 /* The same in words, and what can be done, to be freed by the caller; NULL: no table does.  stack: that of the volume, or NULL. */
 char *volume_too_old(const struct members *members, const struct member *volume, const struct stack *stack);
-/* Both, by the description in the superblock of this volume, and by that: NULL, or why it is older than what its SSDs have seen, to be freed by the caller. */
-char *volume_behind(const struct members *members, const struct member *volume);
 /*
  * The other way round, in words: do the tables of its cache, on the SSDs that are here, all name less than the superblock of this volume knows that they
  * have?  Then they are put back from an image, or copies that somebody made.  NULL: they do not, or none is here.
  */
 char *cache_too_old(const struct members *members, const struct member *volume, const struct stack *stack);
+/* LARDER_DONE, or LARDER_UNSAFE, and complains: this volume is older, by its description or its superblock, than what its SSDs have seen. */
+int volume_check_age(const struct members *members, const struct member *volume);
+/* The same, and of SSDs that are older than it. */
+int volume_check_ages(const struct members *members, const struct member *volume);
 /*
  * Of the disks of its array, of which no volume runs, those that are older than what the SSDs have seen, by the description or by the
  * superblock on each, where md_behind() knows of one that is not; bit by bit, never all.  Of the stack the UUID is enough.

@@ -210,20 +210,14 @@ static int check_owner(const struct members *members, const struct member *m)
 {
 	struct stack stack;
 	bool there;
-	int result = LARDER_DONE;
 	const char *why = stack_decode(m->sb.volume.stack, &stack, &there);
-	char *old;
 
 	if (why)
 		return complain(LARDER_UNSAFE, "%s: %s; nothing was written", m->path, why);
 	if (there && stack_is_foreign(&stack))
 		return complain(LARDER_UNSAFE, "%s: stack: is another machine's; if that does not use it any more: larder start --import %s takes it over",
 				m->path, stack.name);
-	old = volume_behind(members, m);
-	if (old)
-		result = complain(LARDER_UNSAFE, "%s: %s", m->path, old);
-	free(old);
-	return result;
+	return volume_check_age(members, m);
 }
 
 static int persist_mode(const char *name, const struct pair *pair, bool dry_run)

@@ -63,19 +63,12 @@ static int check_age(const struct stack *stack)
 	const struct member *volume;
 	struct members members;
 	uint8_t part[16];
-	char *why = NULL;
-	int result = LARDER_DONE;
+	int result;
 
 	stack_part(stack, "volume", part);
 	members_scan(&members);
 	volume = member_volume(&members, part);
-	if (volume)
-		why = volume_behind(&members, volume);
-	if (volume && !why)
-		why = cache_too_old(&members, volume, stack);
-	if (why)
-		result = complain(LARDER_UNSAFE, "%s: %s", volume->path, why);
-	free(why);
+	result = volume ? volume_check_ages(&members, volume) : LARDER_DONE;
 	members_free(&members);
 	return result;
 }

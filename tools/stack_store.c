@@ -90,7 +90,6 @@ static int check_volume(const struct stacks *stacks, const struct stack *stack)
 {
 	const struct member *m;
 	uint8_t part[16];
-	char *why;
 	int result;
 
 	stack_part(stack, "volume", part);
@@ -98,11 +97,7 @@ static int check_volume(const struct stacks *stacks, const struct stack *stack)
 	if (!m || running_by_uuid(&stacks->list, part, false) || stack->state == STACK_REMOVING)
 		return LARDER_DONE;
 	result = claim_check(m->path, LARDER_KIND_VOLUME, part);
-	why = result ? NULL : volume_behind(&stacks->members, m);
-	if (why)
-		result = complain(LARDER_UNSAFE, "%s: %s", m->path, why);
-	free(why);
-	return result;
+	return result ? result : volume_check_age(&stacks->members, m);
 }
 
 /* *written: it is there, and has it. */

@@ -248,24 +248,12 @@ static int take_off_cache(const struct member *volume)
 	return result;
 }
 
-/* What the kernel refuses: it is clean, and so was the older one of an image; or what is dirty is on SSDs that are not those which are here. */
-static int refuse_older(const struct members *members, const struct member *volume)
-{
-	char *why = volume_behind(members, volume);
-	int result = LARDER_DONE;
-
-	why = why ? why : cache_too_old(members, volume, NULL);
-	if (why)
-		result = complain(LARDER_UNSAFE, "%s: %s", volume->path, why);
-	free(why);
-	return result;
-}
-
+/* What is older, or has older SSDs, the kernel would refuse. */
 static int start_linear(const struct members *members, const struct member *volume, const struct start_request *request)
 {
 	const struct larder_volume_sb *sb = &volume->sb.volume;
 	char *name, *params;
-	int result = refuse_older(members, volume);
+	int result = volume_check_ages(members, volume);
 
 	if (result)
 		return result;
