@@ -205,8 +205,8 @@ static int write_mode(const struct member *m, uint32_t mode, bool dry_run)
 	return result;
 }
 
-/* Not what another machine may be using, nor of whose owner nothing is known; nor what is older than its SSDs, and would be newer by that. */
-static int check_owner(const struct members *members, const struct member *m)
+/* Not what another machine may be using, nor of whose owner nothing is known. */
+static int check_owner(const struct member *m)
 {
 	struct stack stack;
 	bool there;
@@ -217,7 +217,7 @@ static int check_owner(const struct members *members, const struct member *m)
 	if (there && stack_is_foreign(&stack))
 		return complain(LARDER_UNSAFE, "%s: stack: is another machine's; if that does not use it any more: larder start --import %s takes it over",
 				m->path, stack.name);
-	return volume_check_age(members, m);
+	return LARDER_DONE;
 }
 
 static int persist_mode(const char *name, const struct pair *pair, bool dry_run)
@@ -238,7 +238,9 @@ static int persist_mode(const char *name, const struct pair *pair, bool dry_run)
 			LARDER_BUSY,
 			"%s: --persist: the volume runs, its superblock is the kernel's; stop it first, or set without --persist",
 			name);
-	result = result ? result : check_owner(&members, member);
+	result = result ? result : check_owner(member);
+	/* or it would be as new as its SSDs say by that */
+	result = result ? result : volume_check_age(&members, member);
 	result = result ? result : write_mode(member, mode, dry_run);
 	mapped_list_free(&list);
 	members_free(&members);

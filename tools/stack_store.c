@@ -285,9 +285,10 @@ static int store_ssds(const struct stacks *stacks, const struct stack *stack, en
 	struct stack listed = stack_listed(stack);
 	const char *why = NULL;
 	int result = newest_list(&stacks->members, stack->cache, list);
+	uint64_t seen = seen_in(list, stack);
 
-	if (stack->state == STACK_READY && (how == LIST_PUT || seen_in(list, stack) > listed.generation))
-		listed.generation = seen_in(list, stack);
+	if (stack->state == STACK_READY && (how == LIST_PUT || seen > listed.generation))
+		listed.generation = seen;
 	if (!result && how != LIST_DROP && !stack_list_put(list, &listed))
 		why = "its cache has the most stacks that it can have";
 	if (how == LIST_DROP)

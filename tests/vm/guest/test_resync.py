@@ -188,6 +188,14 @@ def test_rate_and_interruptions(make_disk, kernel_log):
     stack.stop()
 
 
+def write_until_it_fails(stack: Stack) -> None:
+    """It does, where an SSD that has failed cannot be spared."""
+    with pytest.raises((OSError, CommandError)):
+        for sector in BLOCKS:
+            stack.volume.write(sector, block(sector), fua=True)
+        stack.cache.message("checkpoint")
+
+
 def fails_with_what_it_alone_has(stack: Stack, kernel_log, number: int) -> None:
     """The cache; what is dirty is read from this SSD all the same once it is well again, and is all there after a start."""
     wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
@@ -208,10 +216,7 @@ def test_last_but_one_fails_meanwhile(make_disk, kernel_log):
     lose(stack, 0)
     wait_for(lambda: stack.cache.status()["resync"] == "running", 30, "the resync")
     kill(stack.ssd[2])
-    with pytest.raises((OSError, CommandError)):
-        for sector in BLOCKS:
-            stack.volume.write(sector, block(sector), fua=True)
-        stack.cache.message("checkpoint")
+    write_until_it_fails(stack)
     fails_with_what_it_alone_has(stack, kernel_log, 2)
     start_without(stack, 0)
     assert all_there(stack)
@@ -245,10 +250,7 @@ def test_second_one_fails_while_the_first_is_absent(make_disk, kernel_log, trace
         stack.ssd[1].fail(op="read", status="ioerr", from_=sector, to=sector + 8)
     stack.ssd[1].fail(op="write,flush", status="ioerr", delay_ms=150)
     stack.cache.set(resync_rate=0)
-    with pytest.raises((OSError, CommandError)):
-        for sector in BLOCKS:
-            stack.volume.write(sector, block(sector), fua=True)
-        stack.cache.message("checkpoint")
+    write_until_it_fails(stack)
     fails_with_what_it_alone_has(stack, kernel_log, 1)
     start_without(stack, 0)
     assert all_there(stack)

@@ -5,6 +5,7 @@ tests/deb/try has what needs no system that runs: how they are built, what is in
 """
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -93,7 +94,7 @@ def make_later(package: Path, directory: Path) -> None:
     version = re.search(r"^Version: (.*)$", control.read_text(), re.MULTILINE)[1]
     control.write_text(control.read_text().replace(version, f"{version}+later"))
     subprocess.run(["dpkg-deb", "--root-owner-group", "-b", tree, directory], check=True, capture_output=True)
-    subprocess.run(["rm", "-r", tree], check=True)
+    shutil.rmtree(tree)
 
 
 @pytest.fixture
