@@ -880,6 +880,29 @@ int replay_drop(struct volume *v, u64 sector, u64 end, u32 mask)
 	return err;
 }
 
+/*
+ * Not over what is dirty: in front of the copy that was written back, or invalidated, by a record that is lost, being behind the
+ * end of the write stream.  What is dirty is whole, and no older than the copy, which may be on one SSD alone: it would hide it
+ * from this start, which takes the place of what it does not see for free, and a start without that SSD would find it there again.
+ */
+static int replay_fill(struct volume *v, u64 sector, u64 len, u64 cache)
+{
+	u32 dirty = REPLAY_ALL_STATES & ~(1u << LARDER_ST_CLEAN);
+	u64 end = sector + len, next;
+	struct larder_map m;
+	int err = 0;
+
+	while (!err && sector < end) {
+		if (!larder_index_next(v->index, sector, end, dirty, &m))
+			m = (struct larder_map){ .sector = end };
+		err = replay_store(v, sector, m.sector - sector, cache, LARDER_ST_CLEAN);
+		next = m.sector + m.len;
+		cache += next - sector;
+		sector = next;
+	}
+	return err;
+}
+
 static int change(struct volume *v, u64 sector, u32 len, u64 cache, u8 from, u8 to)
 {
 	bool zero = from == LARDER_ST_ZERO;
@@ -940,7 +963,7 @@ static int apply_to_volume(struct replay *r, struct volume *v, const struct lard
 		return replay_store(v, e->sector, e->length, e->cache, LARDER_ST_DIRTY);
 	case LARDER_FILL:
 		marks_known(v, e->sector, e->length);
-		return replay_store(v, e->sector, e->length, e->cache, LARDER_ST_CLEAN);
+		return replay_fill(v, e->sector, e->length, e->cache);
 	case LARDER_ZERO:
 		marks_known(v, e->sector, e->length);
 		return replay_store(v, e->sector, e->length, e->cache, LARDER_ST_ZERO);

@@ -806,7 +806,7 @@ static void apply(struct cache_image *image, const struct larder_entry *e)
 		extent_map_set(&v->map, sector, length, LARDER_ST_DIRTY, cache);
 		break;
 	case LARDER_FILL:
-		extent_map_set(&v->map, sector, length, LARDER_ST_CLEAN, cache);
+		extent_map_fill(&v->map, sector, length, cache);
 		break;
 	case LARDER_ZERO:
 		extent_map_set(&v->map, sector, length, LARDER_ST_ZERO, cache);

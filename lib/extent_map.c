@@ -153,6 +153,38 @@ void extent_map_set(struct extent_map *map, uint64_t sector, uint64_t length, un
 	}
 }
 
+/* [first, end) of a region; cache: of its first sector. */
+static void region_fill(struct extent_map *map, struct region *r, uint32_t first, uint32_t end, uint64_t cache)
+{
+	uint64_t before[LARDER_REGION_SECTORS];
+	uint32_t n = r->n, at = first;
+
+	if (n)
+		memcpy(before, r->extent, n * sizeof(*before));
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t a = extent_first(before[i]), b = a + extent_length(before[i]);
+
+		if (!extent_is_dirty(before[i]) || b <= first || a >= end)
+			continue;
+		if (a > at)
+			region_set(map, r, at, a, make(at, a - at, LARDER_ST_CLEAN, cache + (at - first)));
+		at = b;
+	}
+	if (at < end)
+		region_set(map, r, at, end, make(at, end - at, LARDER_ST_CLEAN, cache + (at - first)));
+}
+
+void extent_map_fill(struct extent_map *map, uint64_t sector, uint64_t length, uint64_t cache)
+{
+	for (uint64_t at = sector, end = sector + length; at < end;) {
+		uint32_t first = at % LARDER_REGION_SECTORS, n = LARDER_REGION_SECTORS - first;
+
+		n = n < end - at ? n : (uint32_t)(end - at);
+		region_fill(map, find_or_add(map, at / LARDER_REGION_SECTORS), first, first + n, cache + (at - sector));
+		at += n;
+	}
+}
+
 /* [first, end) of a region; cache: of its first sector, or the serial. */
 static void region_clean(struct extent_map *map, struct region *r, uint32_t first, uint32_t end, uint64_t cache, uint64_t serial)
 {

@@ -63,6 +63,8 @@ void extent_map_load(struct extent_map *map, uint64_t number, const uint64_t *ex
 		     bool (*keep)(uint64_t e, void *data), void *data);
 /* Maps, or with state LARDER_ST_NONE unmaps, a range. */
 void extent_map_set(struct extent_map *map, uint64_t sector, uint64_t length, unsigned state, uint64_t cache);
+/* Maps what is not dirty in the range, clean. */
+void extent_map_fill(struct extent_map *map, uint64_t sector, uint64_t length, uint64_t cache);
 /* What of the range is mapped to just that place, and dirty, becomes clean; what is a zero of that serial goes. */
 void extent_map_clean(struct extent_map *map, uint64_t sector, uint64_t length, uint64_t cache);
 /* Drops the extents for which keep() says no.  Returns how many. */

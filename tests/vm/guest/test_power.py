@@ -3,12 +3,14 @@
 
 import contextlib
 import itertools
+import os
 
 import pytest
 from lib import command, simdisk
 from lib.damage import damage
 from lib.files import Files
-from lib.larder import Stack, Volume, larder, segment_layout, wait_for
+from lib.larder import DATA_SECTOR, Stack, Volume, larder, segment_layout, wait_for
+from lib.log_blocks import KEEP, commit_blocks
 from lib.pattern import not_pattern, write_pattern
 from lib.sets import small_stack, start_without
 
@@ -292,6 +294,62 @@ def test_start_that_was_cut_drops_what_is_clean(make_disk, kernel_log, ssds):
     if ssds == 1:
         stack.restart()
         assert stack.volume.status()["cached_sectors"] == warm
+    stack.stop()
+
+
+def test_start_that_knows_a_copy_but_not_its_clean(make_disk, kernel_log):
+    """Written back, copied by reclaim to one SSD; a power cut takes the CLEAN, and leaves the copy.  The place of what is dirty is
+    not free to that start: the next one is without that SSD."""
+    kernel_log.expect("I/O error|Buffer I/O|it is used unchecked|damaged")
+    stack = small_stack(make_disk, ssds=2)
+    ssds, content = stack.ssd, os.urandom(4096)
+    stack.volume.write(0, content)  # alone in its segment, soon, which replays do not look at
+    for _ in range(2):
+        for i in range(1, 30):
+            stack.volume.write(8 * i, os.urandom(4096))
+        stack.volume.flush()
+    stack.cache.message("checkpoint")
+    stack.cache.message("checkpoint")
+    stack.volume.write(8, b"w" * 4096)
+    stack.volume.flush()
+    for ssd in ssds:
+        first, size, _ = segment_layout(ssd)
+        block = commit_blocks(ssd)[-1]
+        assert block.slot < 28, "the next commit block is to lie in the same segment"
+        begin = first + (block.sector - first) // size * size
+        ssd.fail(op="write", from_=begin, to=begin + size, status="lost")
+        ssd.fail(op="flush", delay_ms=20000, status="ok")  # or the CLEAN would count as durable
+    stack.volume.set(share_min=75)  # it is guaranteed, and so kept
+    stack.cache.message("reclaim", "1")
+    assert stack.cache.status()["reclaim_kept_slots"] == 1
+    assert all(ssd.faults()[0]["hits"] for ssd in ssds)
+    simdisk.power_cut(mode="keep")
+    stack.stop()
+    simdisk.power_up()
+    for ssd in ssds:
+        ssd.heal()
+    copied = [i for i, ssd in enumerate(ssds) if commit_blocks(ssd, KEEP)]
+    assert len(copied) == 1
+    saved = [(d, d.read(0, d.sectors)) for d in ssds] + [(stack.hdd, stack.hdd.read(0, 2048))]
+    with simdisk.Trace() as trace:
+        stack.start()
+        writes = [c for c in trace.commands(op="write") if c.disk in [s.name for s in ssds]]
+    stack.stop()
+    chunk = next(i for i, w in enumerate(writes) if w.sectors == 128)
+    named = next(i for i, w in enumerate(writes) if i > chunk and w.sector == 8)
+    for disk, data in saved:
+        disk.write(0, data)
+        disk.flush()
+    simdisk.power_cut(mode="keep", after=named + 1, ops="write")
+    with contextlib.suppress(command.CommandError):
+        stack.start()
+    simdisk.power_cut(mode="keep")
+    stack.stop()
+    simdisk.power_up()
+    start_without(stack, copied[0])
+    assert stack.volume.read(0, 8) == content
+    stack.volume.drain()
+    assert stack.hdd.read(DATA_SECTOR, 8) == content
     stack.stop()
 
 
