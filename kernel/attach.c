@@ -246,7 +246,7 @@ int cache_forget(struct cache *c, struct volume *v)
 
 	if (err)
 		return err;
-	resync_leave(c);
+	moves_leave(c);
 	mutex_lock(&c->forget_lock);
 	err = forget_begin(c, v->number);
 	forget_unpublish(c, v);

@@ -85,7 +85,7 @@ struct item *buffered_take(struct volume *v, const struct larder_io *io)
 	struct buffered *w;
 
 	lockdep_assert_held(&log->lock);
-	if (io->fua || io->resync || !log->ring || log->held || log->ring_head - log->ring_tail == log->ring_size)
+	if (io->fua || io->mover || !log->ring || log->held || log->ring_head - log->ring_tail == log->ring_size)
 		return NULL;
 	/* one bucket has all of it */
 	if (io->sector >> LARDER_REGION_SHIFT != (io->sector + io->len - 1) >> LARDER_REGION_SHIFT)

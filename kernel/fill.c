@@ -137,7 +137,7 @@ static void fill_miss_end(struct bio *bio)
 {
 	struct fill *f = container_of(bio, struct fill, bio);
 
-	atomic_dec(&f->volume->backing_reads);
+	backing_read_ended(f->volume);
 	f->error = blk_status_to_errno(bio->bi_status);
 	fill_hand_over(f);
 }
@@ -192,7 +192,7 @@ static int fill_miss_try(struct volume *v, struct bio *bio, struct larder_io *io
 	f->user = bio;
 	f->bio.bi_opf = REQ_OP_READ | (bio->bi_opf & (REQ_SYNC | REQ_META | REQ_PRIO));
 	f->bio.bi_end_io = fill_miss_end;
-	atomic_inc(&v->backing_reads);
+	backing_read_begins(v);
 	WRITE_ONCE(v->last_io, jiffies);
 	volume_count(v, read_miss_sectors, io->len);
 	trace_larder_fill(v, io->sector, io->len);

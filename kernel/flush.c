@@ -155,7 +155,7 @@ static void flusher_report(struct flusher *f, int error)
 		volume_tell(f->volume);
 }
 
-/* f->lock held.  A flush has failed, and no user is told. */
+/* f->lock held.  A flush has failed, or a write that may have been met by a reset, and no user is told. */
 static void flusher_owe(struct flusher *f)
 {
 	struct flush_op *op;
@@ -468,6 +468,18 @@ void flusher_write_failed(struct flusher *f, blk_status_t status)
 {
 	if (blk_path_error(status))
 		atomic_inc(&f->errors);
+}
+
+void flusher_own_write_failed(struct flusher *f, blk_status_t status)
+{
+	unsigned long flags;
+
+	if (!blk_path_error(status))
+		return;
+	spin_lock_irqsave(&f->lock, flags);
+	atomic_inc(&f->errors);
+	flusher_owe(f);
+	spin_unlock_irqrestore(&f->lock, flags);
 }
 
 int cache_flush_ssds(struct cache *c)

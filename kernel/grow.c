@@ -73,9 +73,9 @@ static int grow_in_cache(struct volume *v, u64 sectors)
 		err = larder_index_resize(v->index, sectors);
 	if (!err) {
 		/* what is dirty in a volume that stands still gets its second copy all the same */
-		mutex_lock(&c->resync.lock);
+		mutex_lock(&c->move_lock);
 		err = marks_resize(v, sectors);
-		mutex_unlock(&c->resync.lock);
+		mutex_unlock(&c->move_lock);
 	}
 	if (err)
 		goto out;

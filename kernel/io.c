@@ -262,7 +262,8 @@ static int read_backing(struct volume *v, struct bio *bio, struct larder_io *io,
 {
 	io->kind = IO_MISS;
 	io->backing = true;
-	atomic_inc(&v->backing_reads);
+	io->iter = bio->bi_iter;
+	backing_read_begins(v);
 	WRITE_ONCE(v->last_io, jiffies);
 	volume_count(v, read_miss_sectors, io->len);
 	bio_set_dev(bio, v->bdev);
@@ -370,7 +371,7 @@ static int bounce_from(struct cache_device *d, sector_t where, struct bio *bio, 
 
 			if ((sector & ~mask) != loaded) {
 				loaded = sector & ~mask;
-				err = super_io(d->bdev, REQ_OP_READ, loaded, buf, LARDER_SLOT_SIZE);
+				err = device_read(d, REQ_OP_READ, loaded, buf, LARDER_SLOT_SIZE);
 			}
 			n = min_t(u32, bv.bv_len - at, SECTOR_SIZE - (done & (SECTOR_SIZE - 1)));
 			if (!err) {
@@ -402,7 +403,7 @@ static int bounce_into(struct volume *v, struct bio *bio, const struct larder_ma
 		return -ENOMEM;
 	d = cache_sector_device(c, m->cache, &where);
 	do {
-		err = READ_ONCE(d->failed) ? -EIO : bounce_from(d, where, bio, buf);
+		err = bounce_from(d, where, bio, buf);
 		if (!err)
 			break;
 		cache_error(c, errors_read);
@@ -577,21 +578,48 @@ static bool hit_unaligned(struct cache *c, const struct bio *bio, u64 cache, u32
 	return d->lbs > SECTOR_SIZE && (((where | len) & ((d->lbs >> SECTOR_SHIFT) - 1)) || !vectors_fit(d, bio, len));
 }
 
+/* No SSD has it, or the cache may know of writes no more that went past it: leave.c. */
+static bool clean_lost(struct cache *c, const struct larder_map *m)
+{
+	return c->state == CACHE_FAILED || segment_lost(c, cache_segment(c, m->cache));
+}
+
+#define BACKING_AILS	(5 * HZ)
+
+/* The backing has failed a request within that time, or left its reads waiting for it: what an SSD has, or takes, is spared it. */
+static bool backing_ails(const struct volume *v)
+{
+	unsigned long failed = READ_ONCE(v->backing_failed);
+
+	if (failed && time_in_range_open(jiffies, failed, failed + BACKING_AILS))
+		return true;
+	return atomic_read(&v->backing_reads) && time_after(jiffies, READ_ONCE(v->backing_silent) + BACKING_AILS);
+}
+
+static bool goes_elsewhere(struct volume *v, enum ssd_direction dir)
+{
+	return unlikely(ssd_congested(v->cache, dir)) && !backing_ails(v) && ssd_avoids(v->cache, dir);
+}
+
 /*
- * A hit of CLEAN data that is read from the backing, which has the same: the cache has failed, the SSD's blocks do not fit, or it
- * is congested.
+ * A hit of CLEAN data that is read from the backing, which has the same: no SSD has it, its blocks do not fit, or it is congested.
+ * Where the backing fails it, the SSD is asked after all.
  */
-static bool hit_elsewhere(struct volume *v, const struct bio *bio, const struct larder_map *m)
+static bool hit_elsewhere(struct volume *v, const struct bio *bio, struct larder_io *io, const struct larder_map *m)
 {
 	struct cache *c = v->cache;
 
-	if (unlikely(c->state == CACHE_FAILED || segment_lost(c, cache_segment(c, m->cache)) ||
-		     hit_unaligned(c, bio, m->cache, m->len)))
+	if (unlikely(clean_lost(c, m)))
 		return true;
-	if (likely(!ssd_congested(c, SSD_READ)) || !ssd_avoids(c, SSD_READ))
+	if (io->retries)
 		return false;
-	volume_count(v, read_congested, 1);
-	return true;
+	if (unlikely(hit_unaligned(c, bio, m->cache, m->len))) {
+		io->spared = !backing_ails(v);
+	} else if (goes_elsewhere(v, SSD_READ)) {
+		volume_count(v, read_congested, 1);
+		io->spared = true;
+	}
+	return io->spared;
 }
 
 /* From memory, what is there; -ENOENT: the request, or what is left of it, is not. */
@@ -633,11 +661,10 @@ static noinline int read_map(struct volume *v, struct bio *bio, struct larder_io
 			return r;
 	}
 
-	if (unlikely(io->retries == RETRY_ELSEWHERE)) {
+	if (unlikely(io->retries == RETRY_ELSEWHERE))
 		read_drop_clean(v, io->sector, io->len);
-		if (may_wait)
-			return read_backing_mixed(v, bio, io);
-	}
+	if (unlikely(io->retries == RETRY_ELSEWHERE || io->retries == RETRY_HERE) && may_wait)
+		return read_backing_mixed(v, bio, io);
 	if (unlikely(!read_lookup(v, io->sector, io->len, io, &m)))
 		return read_damaged(v, bio, io, &m, may_wait);
 	r = hit_unreadable(c, &m);
@@ -651,7 +678,7 @@ static noinline int read_map(struct volume *v, struct bio *bio, struct larder_io
 		io_complete(bio, -EIO);
 		return DM_MAPIO_SUBMITTED;
 	}
-	if (m.state == LARDER_ST_CLEAN && unlikely(hit_elsewhere(v, bio, &m))) {
+	if (m.state == LARDER_ST_CLEAN && unlikely(hit_elsewhere(v, bio, io, &m))) {
 		segment_unpin(c, cache_segment(c, m.cache));
 		m.state = LARDER_ST_NONE;
 		io->bypass = true;		/* no fill where it is cached */
@@ -667,7 +694,8 @@ static noinline int read_map(struct volume *v, struct bio *bio, struct larder_io
 		io_cut(v, bio, io, m.len);
 	}
 	if (m.state == LARDER_ST_NONE)
-		return read_miss(v, bio, io, may_wait);
+		/* one that has been sent before, and perhaps been split, is never sent again */
+		return unlikely(io->retries) && may_wait ? read_backing_mixed(v, bio, io) : read_miss(v, bio, io, may_wait);
 	if (larder_state_zero(m.state)) {
 		volume_count(v, read_zeroes, 1);
 		trace_larder_hit(v, io->sector, m.len, m.cache);
@@ -691,6 +719,8 @@ static struct bio *part_of(struct volume *v, struct bio *bio, u32 offset, u32 le
 	struct bio *part = bio_alloc_clone(v->bdev, bio, GFP_NOIO, &v->cache->bios);
 
 	bio_trim(part, offset, len);
+	/* its place is said anew, from the start of a partition */
+	bio_clear_flag(part, BIO_REMAPPED);
 	part->bi_opf &= ~(REQ_NOWAIT | REQ_POLLED | REQ_RAHEAD);
 	return part;
 }
@@ -701,8 +731,12 @@ static int read_part_backing(struct volume *v, struct bio *bio, u32 offset, u32 
 	int err;
 
 	part->bi_iter.bi_sector = v->data_start + larder_io(bio)->sector + offset;
+	backing_read_begins(v);
 	err = submit_bio_wait(part);
+	backing_read_ended(v);
 	bio_put(part);
+	if (err && err != -EINVAL)
+		volume_error(v, errors_read);
 	return err;
 }
 
@@ -752,7 +786,30 @@ static bool read_part_lost(struct cache *c, u32 segment)
 	return err;
 }
 
-/* What is CLEAN is read from the backing, which has the same. */
+static int read_part_ssd(struct volume *v, struct bio *bio, u32 offset, const struct larder_map *m)
+{
+	if (read_part_lost(v->cache, cache_segment(v->cache, m->cache)))
+		return -EIO;		/* the place of an SSD that is not here has no block device */
+	if ((READ_ONCE(v->cache->look) & LOOK_LARGE) || reads_verified(v) || larder_io(bio)->retries == RETRY_BOUNCED)
+		return read_part_bounced(v, bio, offset, m);
+	return read_part_cached(v, bio, offset, m);
+}
+
+/* The backing has the same, and is asked first, where it can be relied on; and each of them where the other fails. */
+static int read_part_clean(struct volume *v, struct bio *bio, u32 offset, const struct larder_map *m)
+{
+	bool backing_first = larder_io(bio)->retries != RETRY_HERE && !backing_ails(v);
+	int err = -EIO;
+
+	if (backing_first)
+		err = read_part_backing(v, bio, offset, m->len);
+	if (err && !clean_lost(v->cache, m))
+		err = read_part_ssd(v, bio, offset, m);
+	if (err && !backing_first)
+		err = read_part_backing(v, bio, offset, m->len);
+	return err;
+}
+
 static int read_part(struct volume *v, struct bio *bio, u32 offset, const struct larder_map *m)
 {
 	struct bio *part;
@@ -766,16 +823,13 @@ static int read_part(struct volume *v, struct bio *bio, u32 offset, const struct
 		bio_put(part);
 		return 0;
 	}
-	if (m->state == LARDER_ST_CLEAN)
-		err = read_part_backing(v, bio, offset, m->len);
-	else if (read_part_lost(v->cache, cache_segment(v->cache, m->cache)))
-		err = -EIO;		/* the place of an SSD that is not here has no block device */
-	else if ((READ_ONCE(v->cache->look) & LOOK_LARGE) || reads_verified(v) || larder_io(bio)->retries == RETRY_BOUNCED)
-		err = read_part_bounced(v, bio, offset, m);
-	else
-		err = read_part_cached(v, bio, offset, m);
-	if (err && larder_state_dirty(m->state))
-		read_lost(v, m->sector, m->len);
+	if (m->state == LARDER_ST_CLEAN) {
+		err = read_part_clean(v, bio, offset, m);
+	} else {
+		err = read_part_ssd(v, bio, offset, m);
+		if (err)
+			read_lost(v, m->sector, m->len);
+	}
 	segment_unpin(v->cache, cache_segment(v->cache, m->cache));
 	return err;
 }
@@ -1018,7 +1072,7 @@ static void judge_write(struct volume *v, struct bio *bio, struct larder_io *io)
 	if (unlikely(v->set.share_max < 100) && share_is_used_up(v)) {
 		io->bypass = true;
 		volume_count(v, write_over_share, 1);
-	} else if (unlikely(ssd_congested(v->cache, SSD_WRITE)) && !io->bypass && ssd_avoids(v->cache, SSD_WRITE)) {
+	} else if (!io->bypass && goes_elsewhere(v, SSD_WRITE)) {
 		io->bypass = true;
 		volume_count(v, write_congested, 1);
 	}
@@ -1125,12 +1179,12 @@ int io_begin(struct volume *v, struct bio *bio)
 	struct larder_io *io = larder_io(bio);
 	int r;
 
-	BUILD_BUG_ON(offsetof(struct larder_io, volume) != offsetofend(struct larder_io, resync));
+	BUILD_BUG_ON(offsetof(struct larder_io, volume) != offsetofend(struct larder_io, mover));
 	/* of more than this the compiler makes a string instruction, which costs more than its stores */
 	memset(io, 0, offsetof(struct larder_io, raced_since));
 	io->raced_since = 0;
 	io->began = 0;
-	io->resync = NULL;
+	io->mover = NULL;
 	io->volume = v;
 	io->error = 0;
 	io->sector = dm_target_offset(v->ti, bio->bi_iter.bi_sector);
@@ -1221,9 +1275,14 @@ static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, 
 	case IO_HIT:
 		return end_hit(v, bio, io, error);
 	case IO_MISS:
-		atomic_dec(&v->backing_reads);
-		if (*error && *error != BLK_STS_AGAIN && !is_misaligned(*error))
-			volume_error(v, errors_read);
+		backing_read_ended(v);
+		if (likely(!*error) || *error == BLK_STS_AGAIN || is_misaligned(*error))
+			break;
+		volume_error(v, errors_read);
+		if (io->spared && !io->retries) {
+			io_read_anew(v, bio, io, RETRY_HERE);
+			return DM_ENDIO_INCOMPLETE;
+		}
 		break;
 	case IO_BYPASS:
 	case IO_DISCARD:

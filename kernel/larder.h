@@ -78,7 +78,8 @@ struct record;
 	X(fill_records) X(keep_records) X(summaries) \
 	X(ssd_flushes) X(fua_appends) X(append_retries) \
 	X(checkpoints) X(checkpoint_bytes) X(superblock_writes) X(segment_opens) X(chunk_opens) \
-	X(reclaimed) X(reclaim_kept_slots) X(reclaim_dropped_slots) X(reclaim_relinked) X(reclaim_discards) X(discards_skipped) \
+	X(reclaimed) X(reclaim_kept_slots) X(reclaim_moved_slots) X(reclaim_dropped_slots) X(reclaim_relinked) \
+	X(reclaim_discards) X(discards_skipped) \
 	X(checked_slots) X(unchecked_slots) X(sums_reads) \
 	X(waits_space) X(waits_pace) X(waits_memory) X(waits_pool) \
 	X(errors_read) X(errors_write) X(errors_checksum) X(errors_flush)
@@ -115,7 +116,7 @@ struct volume_counters { u64 n[NR_VOLUME_COUNTERS]; };
 
 /* Any context.  A device has failed a request: counted, and whoever looks after the machine is told, if that was not just done. */
 #define cache_error(c, name) do { cache_count(c, name, 1); cache_tell_errors(c); } while (0)
-#define volume_error(v, name) do { volume_count(v, name, 1); volume_tell_errors(v); } while (0)
+#define volume_error(v, name) do { volume_count(v, name, 1); volume_backing_failed(v); } while (0)
 
 /* ------------------------------------------------------------------ device flushes (flush.c; ordering rule 2) */
 
@@ -197,6 +198,7 @@ struct segment {
 	struct segment_sums *sums;	/* sums.lock; NULL: not kept */
 	unsigned long damaged;		/* jiffies of when dirty data of it did not match its sum; 0: never */
 	unsigned long stays;		/* jiffies of when there was no room to carry over what is in it; 0: never */
+	u64 stuck;			/* c->writable when nothing dirty of it could be written back, or moved; 0: never */
 };
 
 /* ------------------------------------------------------------------ the log */
@@ -448,8 +450,6 @@ enum resync_state { RESYNC_IDLE, RESYNC_RUNNING, RESYNC_WAITING, RESYNC_FAILED }
 struct resync {
 	struct work_struct work;
 	enum resync_state state;	/* leaves RESYNC_IDLE by resync_begin(), comes back by the work */
-	struct mutex lock;		/* while a piece is looked up and goes into the log: cache_forget() */
-	atomic_t in_flight;		/* pieces in the log that are not applied */
 	atomic64_t copied;		/* sectors, since it began */
 	bool said;			/* that it began */
 	bool raising;			/* no SSD is lost, and what is dirty may be on one only: none can be spared */
@@ -584,6 +584,8 @@ struct cache {
 	struct mutex open_lock, checkpoint_lock, reclaim_lock;
 	spinlock_t pace_lock;		/* pace, wrote, but to look; irqsave */
 	unsigned long wrote;		/* jiffies: when users' writes last asked for room in the log */
+	atomic64_t writable;		/* how often what is dirty could be written back that could not before; segment->stuck */
+	unsigned long refused;		/* jiffies: segments are stuck since then which a disk has refused; 0: none */
 	struct larder_pace pace;	/* of users' writes, while reclaim writes back to make room */
 	unsigned long discard_after;	/* jiffies; of a segment; open_lock */
 	u64 *any_sectors;		/* LARDER_MAX_VOLUMES of ~0: bounds of volumes are not checked where the index decides */
@@ -595,6 +597,7 @@ struct cache {
 	struct flush_doubt doubt;
 	unsigned long *bad_slots;	/* bit per slot: dirty data there does not match its sum; NULL: there never was one */
 	struct resync resync;
+	struct mutex move_lock;		/* while a piece is looked up and goes into the log: cache_forget(), marks_resize() */
 	bool shape_pause;		/* the cache is about to stand still: join_work, drain_work, the scrub and the resync end */
 	dev_t joining_dev;
 	u32 join_copied;		/* slots */
@@ -752,6 +755,8 @@ struct volume {
 	atomic_t fills;			/* in flight */
 	atomic_t fill_pages;		/* that they hold */
 	atomic_t backing_reads;		/* user reads in flight there */
+	unsigned long backing_silent;	/* jiffies: since then it has answered none of them */
+	unsigned long backing_failed;	/* jiffies: of its last error; 0: never */
 	unsigned long last_io;		/* jiffies: of any user I/O to the backing */
 	unsigned long last_user_io;	/* jiffies: of any user I/O */
 	struct volume_counters __percpu *counters;
@@ -801,8 +806,11 @@ struct cache_target {
 
 enum io_kind { IO_NONE, IO_HIT, IO_MISS, IO_WRITE, IO_FLUSH, IO_BYPASS, IO_DISCARD, IO_FILL, IO_THROUGH, IO_PASS };
 
-/* A read of an SSD failed: clean data leaves the cache, of dirty data another copy is read; or the SSD takes no such vectors. */
-enum io_retry { RETRY_NONE, RETRY_ELSEWHERE, RETRY_BOUNCED };
+/*
+ * A read of an SSD failed: clean data leaves the cache, of dirty data another copy is read; or the SSD takes no such vectors.  Or
+ * one of the backing, which was asked for what an SSD has as well.
+ */
+enum io_retry { RETRY_NONE, RETRY_ELSEWHERE, RETRY_BOUNCED, RETRY_HERE };
 
 struct larder_io {
 	/* from here to 'volume': zero when a bio arrives; io_begin() */
@@ -819,6 +827,7 @@ struct larder_io {
 	u8 state;			/* IO_HIT: enum larder_extent_state */
 	bool bypass;			/* as judged: does not fill; a write goes to the backing where rules 5 and 6 let it */
 	bool probe;			/* IO_HIT: it is timed */
+	bool spared;			/* IO_MISS: an SSD has it too: hit_elsewhere() */
 	u8 pin;				/* ordinal of the rule that pins it, 0: none */
 	u8 class, class_generation;
 	bool exempt;			/* IO_BYPASS: no mark was needed */
@@ -830,7 +839,7 @@ struct larder_io {
 	u32 doubt_lost;			/* IO_FLUSH: v->doubt_lost when it came: a doubt may begin and end within it */
 	u64 raced_since;		/* get_jiffies_64(): a bypass found its buckets in use, or its last turn ends; 0: not yet */
 	u64 began;			/* ns: of a run that is timed; 0: not */
-	struct copy *resync;		/* of no bio: a piece of resync.c, and its range while log_write() looks; NULL: a user's */
+	struct mover *mover;		/* of no bio: a piece of move.c, its range while log_write() looks; NULL: a user's */
 	struct volume *volume;
 	u64 sector;			/* volume sector, as accepted */
 	u32 len;
@@ -1146,7 +1155,18 @@ bool tell_again(unsigned long *told);	/* any context.  told: of the last event; 
 void cache_tell(struct cache *c);			/* any context: an event of it and its volumes, soon */
 void cache_tell_errors(struct cache *c);	/* any context */
 void volume_tell(struct volume *v);		/* any context: an event, soon */
-void volume_tell_errors(struct volume *v);	/* any context */
+void volume_backing_failed(struct volume *v);	/* any context: it has failed a request, which is told */
+/* Any context.  Around a user's read of the backing. */
+static inline void backing_read_begins(struct volume *v)
+{
+	if (atomic_inc_return(&v->backing_reads) == 1)
+		WRITE_ONCE(v->backing_silent, jiffies);
+}
+static inline void backing_read_ended(struct volume *v)
+{
+	WRITE_ONCE(v->backing_silent, jiffies);
+	atomic_dec(&v->backing_reads);
+}
 /* Zeroed, for free_percpu(), or NULL; waits up to a second for memory that the kernel has not made ready */
 void __percpu *counters_alloc(size_t bytes, size_t align);
 #define larder_counters(type)	((type __percpu *)counters_alloc(sizeof(type), __alignof__(type)))
@@ -1187,6 +1207,11 @@ int bulk_wait(struct bulk_io *b);
  * REQ_PREFLUSH ...
  */
 int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
+/* The same, a read of data of the cache.  -EIO: its SSD has failed, or is missing, and then its place has no block device. */
+static inline int device_read(const struct cache_device *d, blk_opf_t opf, sector_t sector, void *buf, size_t bytes)
+{
+	return READ_ONCE(d->failed) ? -EIO : super_io(d->bdev, opf, sector, buf, bytes);
+}
 /*
  * The same, a write of superblock, table, chunk or a repair to an SSD of the cache.  If it fails one of several leaves the set; one
  * that stays may have been reset: the write is sent again to know that, and nothing counts meanwhile (doubt.c).
@@ -1308,9 +1333,6 @@ void resync_look(struct cache *c);
 void resync_raise(struct cache *c);
 void resync_kick(struct cache *c);			/* any context: goes on, if it has begun */
 void resync_work(struct work_struct *work);
-void resync_applied(struct larder_io *io);		/* any context: log.c has applied a piece, or given it up */
-/* sleeps: v->forgotten is set: nothing of the volume goes into the log after it */
-void resync_leave(struct cache *c);
 
 /* ------------------------------------------------------------------ join.c.  Sleep. */
 /* The cache stands still.  sb: of the SSD that is to join in place d, whose device is bound; an error leaves it out */
@@ -1439,8 +1461,8 @@ int log_create(struct cache *c);			/* sleeps */
 void log_destroy(struct cache *c);
 void log_reset(struct cache *c, u64 next_sequence);	/* at start: a new epoch */
 /*
- * map() or worker: reserves, copies, sums, perhaps submits.  0: the bio is ours and will be completed; -EAGAIN: defer.  io->resync:
- * the bio is not needed afterwards, resync_applied() follows; -ESTALE: its range was written to
+ * map() or worker: reserves, copies, sums, perhaps submits.  0: the bio is ours and will be completed; -EAGAIN: defer.  io->mover:
+ * the bio is not needed afterwards, move_applied() follows; -ESTALE: its range was written to
  */
 int log_write(struct volume *v, struct bio *bio, struct larder_io *io);
 int log_write_zeroes(struct volume *v, struct bio *bio, struct larder_io *io);		/* as log_write() */
@@ -1632,6 +1654,35 @@ void copy_end_race(struct cache *c, struct copy *copy);
 void copies_timer(struct work_struct *work);
 void copies_abort(struct cache *c);			/* sleeps: the cache has failed, what is gathered is given up */
 
+/* ------------------------------------------------------------------ move.c: dirty data goes to another place */
+#define MOVE_SLOTS	64u		/* of a piece, at most */
+struct mover {				/* one task's */
+	struct cache *c;
+	bool (*ended)(struct cache *c);	/* is nothing to be waited for any more? */
+	bool makes_space;		/* by what it moves: the log has more room for it than for users */
+	bool turns;			/* where others write beside a piece they are held up, for 100 ms at most */
+	bool busy;			/* something was left out for what was in flight beside it */
+	atomic_t in_flight;		/* pieces in the log that are not applied */
+	struct copy copy;		/* the range of the piece at hand */
+	struct bio bio;			/* of the pages, for log_write() */
+	struct page *pages[MOVE_SLOTS];
+	struct bio_vec vec[MOVE_SLOTS];
+};
+/* Sleep; NULL: no memory. */
+struct mover *mover_create(struct cache *c, bool (*ended)(struct cache *c), gfp_t gfp);
+void mover_free(struct mover *mv);		/* NULL is fine */
+/* Sectors that a piece may have. */
+static inline u32 move_sectors(const struct cache *c) { return min(MOVE_SLOTS, c->record_slots) * LARDER_SLOT_SECTORS; }
+/*
+ * Sleeps.  Appends a dirty piece to the write stream again.  -ESTALE: it is not there any more, or is written to; -EAGAIN: no room
+ * in the log, or not now; -EIO, -EBADMSG: no copy of it can be read; -ENOMEM.  The volume has to stay until move_wait().
+ */
+int move_piece(struct mover *mv, struct volume *v, const struct larder_map *m);
+void move_wait(struct mover *mv);		/* sleeps: until all that was appended is applied */
+void move_applied(struct larder_io *io);	/* any context: log.c has applied a piece, or given it up */
+/* Sleeps.  v->forgotten is set: nothing of the volume goes into the log after it */
+void moves_leave(struct cache *c);
+
 /* ------------------------------------------------------------------ flush.c */
 void flusher_init(struct flusher *f, struct cache *c, struct volume *v);
 /*
@@ -1643,6 +1694,7 @@ int flusher_sync(struct flusher *f, bool force);	/* sleeps */
 void flusher_wait(struct flusher *f);			/* sleeps: until the flushes that are in flight now have ended */
 /* Any context.  A write has failed, ours or a user's: an error that is of its place alone (no space, a bad sector) counts not */
 void flusher_write_failed(struct flusher *f, blk_status_t status);
+void flusher_own_write_failed(struct flusher *f, blk_status_t status);	/* the same, of a write that no user is told of */
 static inline void flusher_wrote(struct flusher *f)
 {
 	if (!READ_ONCE(f->needed))
@@ -1940,6 +1992,7 @@ void writeback_stop(struct volume *v);			/* sleeps: waits for the batch in fligh
 bool space_admits(struct volume *v, bool deferred);
 /* Any context.  Is less free than the log is to have, and somebody writes, or may wait? */
 bool space_is_wanted(struct cache *c);
+void reclaim_unstick(struct cache *c);	/* any context: dirty data of a volume can be written back that could not */
 void space_taken(struct cache *c, u32 sectors);
 void reclaim_work(struct work_struct *work);
 void reclaim_kick(struct cache *c);

@@ -453,11 +453,11 @@ u64 log_close_locked(struct cache *c, enum close_reason why)
 }
 
 /*
- * Who may use what: what users cause (writes, marks, INVALIDATE) leaves the last opened segment alone; what makes space again
- * (CLEAN, the clearing of marks) may use all of it but its last slots; those are for SEGMENT_OPEN.  So a full log can always make
- * progress.
+ * Who may use what: what users cause (writes, marks, INVALIDATE) leaves the last opened segment alone; what is moved to make space
+ * (move.c) may begin it, as several segments become free by what fits in there; what makes space again (CLEAN, the clearing of
+ * marks) may use all of it but its last slots; those are for SEGMENT_OPEN.  So a full log can always make progress.
  */
-enum log_rank { RANK_USER, RANK_SPACE, RANK_OPEN };
+enum log_rank { RANK_USER, RANK_MOVE, RANK_SPACE, RANK_OPEN };
 
 static enum log_rank entry_rank(const struct larder_entry_in *e)
 {
@@ -513,12 +513,12 @@ static int log_open_record(struct cache *c, u32 nr_slots, enum log_rank rank)
 	struct record *r;
 	int err;
 
-	if (rank == RANK_USER) {
+	if (rank <= RANK_MOVE) {
 		if (log->nr_records <= METADATA_RECORDS || log->nr_free_pages < nr_slots + 1 + METADATA_PAGES) {
 			cache_count(c, waits_pool, 1);
 			return -EAGAIN;
 		}
-		if (log_usable(c) < 2) {
+		if (log_usable(c) < (rank == RANK_USER ? 2 : 1)) {
 			segments_open_kick(c);
 			log_no_space(c, rank);
 			return -EAGAIN;
@@ -609,7 +609,7 @@ static int log_room(struct cache *c, u32 nr_slots, enum log_rank rank)
 		u32 slots = r->end - r->first + nr_slots;
 
 		/* a record that was opened with the last segment in hand is not for users */
-		if (rank == RANK_USER && !log_usable(c)) {
+		if (rank <= RANK_MOVE && !log_usable(c)) {
 			segments_open_kick(c);
 			log_no_space(c, rank);
 			return -EAGAIN;
@@ -1041,15 +1041,15 @@ static void log_copied_unsent(struct record *r, const struct item *it)
 		r->ready = r->first + find_next_zero_bit(r->copied, r->end - r->first, r->ready - r->first);
 }
 
-/* log->lock held.  Rule 11; what is copied (resync.c) must be what the index still shows, up to this place in the log.  -ESTALE */
+/* log->lock held.  Rule 11; what is moved must be what the index still shows, up to this place in the log.  -ESTALE */
 static int log_may_write(const struct volume *v, const struct larder_io *io)
 {
 	if (v->cache->state == CACHE_FAILED)
 		return -EAGAIN;
-	if (likely(!io->resync))
+	if (likely(!io->mover))
 		return v->may_be_dirty ? 0 : -EAGAIN;
 	/* the flag is not cleared while anything is dirty; the volume may be unbound */
-	return READ_ONCE(io->resync->raced) || !atomic64_read(&v->dirty_sectors) ? -ESTALE : 0;
+	return READ_ONCE(io->mover->copy.raced) || !atomic64_read(&v->dirty_sectors) ? -ESTALE : 0;
 }
 
 /* log->lock held: a user's write has its place, and may complete as soon as the lock is let go of.  No counter ever falls. */
@@ -1114,7 +1114,7 @@ int log_write(struct volume *v, struct bio *bio, struct larder_io *io)
 	it->kind = LARDER_WRITE;
 	it->answer = io->fua ? ANSWER_DURABLE : ANSWER_APPLIED;
 	spin_lock_irq(&log->lock);
-	err = log_may_write(v, io) ?: log_room(c, nr_slots, RANK_USER);
+	err = log_may_write(v, io) ?: log_room(c, nr_slots, io->mover && io->mover->makes_space ? RANK_MOVE : RANK_USER);
 	if (err) {
 		/* log_room() may have closed a record */
 		log_send_unlock(c);
@@ -1129,7 +1129,7 @@ int log_write(struct volume *v, struct bio *bio, struct larder_io *io)
 		}
 	}
 	log_reserve(c, v, it, nr_slots);
-	if (likely(!io->resync))
+	if (likely(!io->mover))
 		log_count_write(v, io);
 	close = io->fua || (log->flush_follows >= 4 && log->writes_since_flush <= 2) ||
 		(c->set.commit == COMMIT_ALWAYS && !log->in_flight);
@@ -1477,8 +1477,8 @@ static void item_complete(struct item *it)
 {
 	struct larder_io *io = container_of(it, struct larder_io, item);
 
-	if (unlikely(io->resync)) {
-		resync_applied(io);
+	if (unlikely(io->mover)) {
+		move_applied(io);
 	} else if (unlikely(it->error) && leave_may(it->volume)) {
 		io->kind = IO_NONE;
 		defer_bio(it->volume, larder_io_bio(io));
@@ -1595,7 +1595,7 @@ static void item_leave(struct cache *c, struct item *it)
 	}
 	if (unlikely(io->pin) && !it->error)
 		pin_set(it->volume, it->sector, it->cache, it->len, io->pin);
-	race_end(c, it->volume, it->sector, it->len, io->resync ? RACE_RESYNC : RACE_WRITE);
+	race_end(c, it->volume, it->sector, it->len, io->mover ? RACE_RESYNC : RACE_WRITE);
 }
 
 /* The first item: into the index, then to its caller (or to its record's acks).  -ENOMEM: nothing has changed. */

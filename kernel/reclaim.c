@@ -22,6 +22,8 @@
 #define KEPT_BREAK	(60 * HZ)	/* before one is looked at again that is full of what is kept in any case */
 #define BUSY_WAITS	16u	/* of a jiffy, for writes beside what is hot, and for room in the log; of a segment */
 #define DAMAGED_BREAK	(60 * HZ)	/* before dirty data that is damaged is tried again */
+#define STUCK_BREAK	(5 * HZ)	/* before what a disk refuses is tried again */
+#define MOVE_PART	4u		/* of the slots of a segment that are moved, at most: one in so many */
 
 struct reclaim {
 	struct cache *cache;
@@ -40,6 +42,9 @@ struct reclaim {
 	bool drains;				/* an SSD, which somebody waits for: no reader of a disk is given way to */
 	unsigned long began;			/* jiffies */
 	u32 kept;				/* segments put back that do not cool */
+	u32 passed_over;			/* segments that are stuck, of the last reclaim_write_back() */
+	struct mover *mover;			/* NULL: not needed yet */
+	struct volume *moved;			/* whose pieces it has in flight, counted */
 };
 
 /* ------------------------------------------------------------------ what is in a segment */
@@ -423,6 +428,7 @@ struct dirty_pick {
 	struct volume *v;
 	struct piece *pieces;
 	u32 n, max;
+	bool fails;			/* there is some of a volume whose disk refuses it now */
 };
 
 static void pick_dirty(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg)
@@ -431,8 +437,12 @@ static void pick_dirty(struct reclaim *rc, struct volume *v, const struct larder
 
 	u32 done, n;
 
-	if (!larder_state_dirty(m->state) || !v->active || (d->v && d->v != v) || writeback_fails(v))
+	if (!larder_state_dirty(m->state) || !v->active || (d->v && d->v != v))
 		return;
+	if (writeback_fails(v)) {
+		d->fails = true;
+		return;
+	}
 	d->v = v;
 	for (done = 0; done < m->len && d->n < d->max; done += n) {
 		n = writeback_piece_len(v, m->sector + done, m->cache + done, m->len - done);
@@ -458,11 +468,112 @@ static void reclaim_gives_way(struct cache *c, unsigned long wait)
 		schedule_timeout_uninterruptible(1);
 }
 
+/* ------------------------------------------------------------------ what cannot be written back */
+
+/*
+ * Its volume is stopped, or its disk refuses it.  Until some could be written back again, whoever looks for space passes over the
+ * segment: else nothing behind it is found.  But where there is little of it, it goes to the log again, with what others write, and
+ * the rest of the segment can be used: so one disk of many does not use up the cache with a few percent of it.
+ */
+static bool segment_stuck(struct cache *c, const struct segment *seg)
+{
+	return unlikely(seg->stuck) && seg->stuck == atomic64_read(&c->writable);
+}
+
+void reclaim_unstick(struct cache *c)
+{
+	WRITE_ONCE(c->refused, 0);
+	atomic64_inc(&c->writable);
+}
+
+/* Process context.  A disk that has refused some is tried again. */
+static void look_at_stuck(struct cache *c)
+{
+	unsigned long refused = READ_ONCE(c->refused);
+
+	if (unlikely(refused) && time_after(jiffies, refused + STUCK_BREAK))
+		reclaim_unstick(c);
+}
+
+static bool move_ended(struct cache *c)
+{
+	return shape_ended(c) || READ_ONCE(c->stopping) || READ_ONCE(c->suspending);
+}
+
+static void count_dirty(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg)
+{
+	u64 first;
+
+	if (larder_state_dirty(m->state))
+		*(u32 *)arg += map_slots(m, &first);
+}
+
+static void moved_wait(struct reclaim *rc)
+{
+	if (!rc->moved)
+		return;
+	log_wait_applied(rc->cache, log_close_open(rc->cache, CLOSE_ASKED));
+	move_wait(rc->mover);
+	volume_put(rc->moved);
+	rc->moved = NULL;
+}
+
+static void move_dirty(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg)
+{
+	struct larder_map part = *m;
+	int *err = arg;
+	u32 done;
+
+	if (*err || !larder_state_dirty(m->state))
+		return;
+	if (rc->moved != v) {
+		moved_wait(rc);
+		rc->moved = v;
+		volume_get(v);
+	}
+	for (done = 0; done < m->len && !*err; done += part.len) {
+		part.sector = m->sector + done;
+		part.cache = m->cache + done;
+		part.len = min(m->len - done, move_sectors(rc->cache));
+		*err = move_piece(rc->mover, v, &part);
+	}
+}
+
+/* False: it stays as it is, or some of it does. */
+static bool reclaim_move(struct reclaim *rc, u32 segment)
+{
+	struct cache *c = rc->cache;
+	struct segment *seg = &c->segments[segment];
+	u32 slots = 0;
+	int err = 0;
+
+	/* what is in doubt may be gone, and is not to get sums that are right */
+	if (rc->drains || READ_ONCE(c->doubt.on) ||
+	    atomic_read(&seg->dirty) > c->data_slots * LARDER_SLOT_SECTORS / MOVE_PART || segment_entries(rc, segment))
+		return false;
+	segment_live(rc, count_dirty, &slots);
+	if (!slots || slots > c->data_slots / MOVE_PART)
+		return false;
+	if (!rc->mover) {
+		rc->mover = mover_create(c, move_ended, GFP_NOIO | __GFP_NORETRY);
+		if (!rc->mover)
+			return false;
+		rc->mover->makes_space = rc->mover->turns = true;
+	}
+	space_paced(c);
+	segment_live(rc, move_dirty, &err);
+	moved_wait(rc);
+	return !err && !atomic_read(&seg->dirty);
+}
+
+/* ------------------------------------------------------------------ writing back */
+
 /* Writes the dirty extents of the oldest dirty segments back, those of one volume at a time, of as many as take about a second. */
 static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 {
 	struct dirty_pick d = { .max = DIRTY_BATCH * rc->cache->segment_slots };
-	u32 before[DIRTY_BATCH], i;
+	u64 writable = atomic64_read(&rc->cache->writable);
+	u32 before[DIRTY_BATCH], i, known = 0;
 	bool beside = false;
 	unsigned long began;
 	int err = 0;
@@ -474,6 +585,7 @@ static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 		before[i] = atomic_read(&rc->cache->segments[segments[i]].dirty);
 		if (segment_entries(rc, segments[i]))
 			continue;
+		known |= 1u << i;
 		sums_put(rc->cache, segments[i], rc->in.sums);
 		segment_live(rc, pick_dirty, &d);
 		beside = d.v && !rc->drains && writeback_is_beside(d.v);
@@ -500,7 +612,22 @@ static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 		if (beside)
 			reclaim_gives_way(rc->cache, writeback_gives_way(d.v, began));
 		volume_put(d.v);
+		known = 0;
 	}
+	rc->passed_over = 0;
+	err = d.n ? err : -EAGAIN;
+	for (i = 0; i < n; i++) {
+		if (!(known & 1u << i))
+			continue;
+		if (reclaim_move(rc, segments[i])) {
+			err = 0;
+			continue;
+		}
+		WRITE_ONCE(rc->cache->segments[segments[i]].stuck, writable);
+		rc->passed_over++;
+	}
+	if (rc->passed_over && d.fails && !READ_ONCE(rc->cache->refused))
+		WRITE_ONCE(rc->cache->refused, jiffies ?: 1);
 	/* the next time others have their turn, where these are stuck; what is clean now is to be found at once */
 	spin_lock_irq(&rc->cache->segments_lock);
 	for (i = 0; i < n; i++) {
@@ -511,7 +638,7 @@ static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 	}
 	spin_unlock_irq(&rc->cache->segments_lock);
 	kvfree(d.pieces);
-	return d.n ? err : -EAGAIN;
+	return err;
 }
 
 /* ------------------------------------------------------------------ choice */
@@ -590,7 +717,7 @@ static struct segment *reclaim_choose_other(const struct reclaim *rc, u32 wanted
 			segments_turn(c, left);
 			if (!left-- || seg->state != SEGMENT_SEALED || seg->stream != order[i])
 				break;
-			if (!segment_idle(rc, seg, wanted))
+			if (!segment_idle(rc, seg, wanted) || (atomic_read(&seg->dirty) && segment_stuck(c, seg)))
 				continue;
 			if (!atomic_read(&seg->dirty))
 				pick = pick ?: seg;
@@ -747,6 +874,8 @@ static int reclaim_create(struct reclaim *rc, struct cache *c)
 	rc->kept = 0;
 	rc->patience = BUSY_WAITS;
 	rc->tries = 0;
+	rc->mover = NULL;
+	rc->moved = NULL;
 	rc->began = jiffies;
 	rc->in.entries = kvcalloc(c->segment_slots, sizeof(*rc->in.entries), GFP_NOIO);
 	rc->in.sums = kvcalloc(c->data_slots, sizeof(*rc->in.sums), GFP_NOIO);
@@ -756,6 +885,7 @@ static int reclaim_create(struct reclaim *rc, struct cache *c)
 
 static void reclaim_free(struct reclaim *rc)
 {
+	mover_free(rc->mover);
 	kvfree(rc->in.entries);
 	kvfree(rc->in.sums);
 }
@@ -788,6 +918,7 @@ static int reclaim_segments(struct cache *c, u32 n, bool only_space, bool asked)
 	rc.asked = asked;
 	rc.tries = 2 * n + 8;
 	mutex_lock(&c->reclaim_lock);
+	look_at_stuck(c);
 	rc.began = jiffies;
 	while (!err && done < n && rc.tries-- && !reclaim_ends(&rc)) {
 		segment = reclaim_choose(&rc, &t, dirty, &nr_dirty);
@@ -801,8 +932,9 @@ static int reclaim_segments(struct cache *c, u32 n, bool only_space, bool asked)
 		if (nr_dirty) {
 			reclaim_settle(&rc);
 			stuck = reclaim_write_back(&rc, dirty, nr_dirty);
-			/* nothing of them can be written: others, but each only once */
+			/* nothing of them can be written: others, but each only once; what is passed over from now on costs no try */
 			looked = stuck == -EAGAIN ? looked + nr_dirty : 0;
+			rc.tries += stuck == -EAGAIN && rc.passed_over;
 			if (looked < segments_sealed(c))
 				continue;
 		}

@@ -144,8 +144,9 @@ void volume_tell(struct volume *v)
 		queue_work(larder_wq, &v->event_work);
 }
 
-void volume_tell_errors(struct volume *v)
+void volume_backing_failed(struct volume *v)
 {
+	WRITE_ONCE(v->backing_failed, jiffies ?: 1);
 	if (READ_ONCE(v->active) && tell_again(&v->errors_told))
 		volume_tell(v);
 }
@@ -325,7 +326,8 @@ static void cache_init_locks(struct cache *c)
 	spin_lock_init(&c->pace_lock);
 	mutex_init(&c->page_pool_lock);
 	mutex_init(&c->scrub.lock);
-	mutex_init(&c->resync.lock);
+	mutex_init(&c->move_lock);
+	atomic64_set(&c->writable, 1);
 	spin_lock_init(&c->defer_lock);
 	spin_lock_init(&c->copy_lock);
 	INIT_LIST_HEAD(&c->deferring);
@@ -768,6 +770,7 @@ void volume_activate(struct volume *v)
 	v->flushing = v->emptying = false;
 	if (unlikely(READ_ONCE(v->cache->state) == CACHE_FAILED))
 		leave_begin(v);
+	reclaim_unstick(v->cache);
 	writeback_kick(v);
 	cache_tick_wake(v->cache);
 }

@@ -9,17 +9,8 @@
  * on without one that fails, as with mirror=none: the cache fails, and finds everything when it is started with it again.  Where
  * one is lost, too, but only if the next one that fails has what no other has: set_work() looks for that.
  *
- * A piece is copied by appending it to the write stream again, as if it were written by a user once more with what it has: so its
- * two copies are those of a new pair of segments, whichever half of the old pair is lost, and nothing of replay, of the order of
- * writes and of the reuse of segments is different for it.  What it must not do is to bring back what somebody has written over:
- *   - resync-owns-range: from before the index is looked at until the piece is applied no bypass of its range begins
- *     (RACE_RESYNC); no write or discard of its neighbourhood is in flight when that begins (copy_begin_race()).
- *   - resync-yields: one that is issued after that is found by log_write(), under log->lock, and the piece is given up; one that is
- *     issued behind log_write() has a later place in the log, which decides in the index and in a replay.
- *   - What is read is compared with its checksum before it gets a new one.
- * Under load something always is.  So, once it was left out a few times, a piece gets a turn: for 100 ms at most no write begins in
- * its buckets, and what is in flight there ends.
- * A CLEAN that is on its way for the old place is ignored, as where a user overwrites: it stays dirty, and is written back again.
+ * A piece is copied by appending it to the write stream again (move.c): so its two copies are those of a new pair of segments,
+ * whichever half of the old pair is lost.
  *
  * Steps, and what a power cut leaves:
  *  1. The write stream goes on in segments that have two copies: those it had opened on the SSD that left are passed over.
@@ -38,24 +29,17 @@
 
 #include "larder.h"
 
-#define PIECE_SLOTS	64u
 #define DEPTH		16	/* pieces in the log at once */
 #define TRY_AGAIN_MS	20u
 #define NO_ROOM_MS	250u
 #define UNREADABLE_BREAK (60 * HZ)
-#define NO_ROOM_FOR	(HZ / 10)	/* so long a piece waits for room in the log */
-#define TURN		(HZ / 10)
 #define TURN_AFTER	3u		/* passes that left something out for what was in flight beside it */
 
 struct resync_run {
 	struct cache *c;
-	struct page *pages[PIECE_SLOTS];
-	struct bio_vec vec[PIECE_SLOTS];
-	struct bio bio;			/* of the pages, for log_write() */
-	struct copy copy;		/* the range of the piece at hand */
+	struct mover *mover;
 	u32 failures;			/* c->failures when this pass began */
 	bool later;			/* some could not be copied now */
-	bool busy;			/* of them: for what was in flight beside it */
 	u32 busy_passes;		/* in a row */
 	u64 unreadable;			/* sectors of this pass */
 };
@@ -148,117 +132,12 @@ void resync_kick(struct cache *c)
 		queue_work(c->bg_wq, &c->resync.work);
 }
 
-/* Behind this every piece sees v->forgotten. */
-void resync_leave(struct cache *c)
-{
-	mutex_lock(&c->resync.lock);
-	mutex_unlock(&c->resync.lock);
-}
-
 static bool resync_ended(struct cache *c)
 {
 	return shape_ended(c) || READ_ONCE(c->nr_joining) || !cache_mirrored(c);
 }
 
 /* ------------------------------------------------------------------ a piece */
-
-void resync_applied(struct larder_io *io)
-{
-	struct resync *s = &io->volume->cache->resync;
-
-	if (!io->item.error)
-		atomic64_add(io->len, &s->copied);
-	kfree(io);
-	atomic_dec(&s->in_flight);	/* log_apply() wakes */
-}
-
-/* The range is ours.  -ESTALE: it is not there any more; -EAGAIN: no room; -EIO, -EBADMSG: it cannot be read. */
-static int piece_send(struct resync_run *rr, struct volume *v, const struct larder_map *m, struct larder_io *io)
-{
-	struct cached_data x = { .pages = rr->pages, .len = m->len, .cache = m->cache };
-	unsigned long give_up = jiffies + NO_ROOM_FOR;
-	struct cache *c = rr->c;
-	int err;
-
-	if (!volume_maps(v, m, 1u << LARDER_ST_DIRTY | 1u << LARDER_ST_CLEANING))
-		return -ESTALE;
-	err = data_read(c, &x);
-	if (err) {
-		if (err != -ENOMEM && err != -EBADMSG)
-			cache_error(c, errors_read);
-		return err;
-	}
-	io->volume = v;
-	io->sector = m->sector;
-	io->len = m->len;
-	io->pin = pin_of(c, m->cache, m->len);
-	io->resync = &rr->copy;
-	bio_init(&rr->bio, NULL, rr->vec, PIECE_SLOTS, REQ_OP_WRITE);
-	data_bio_add(&rr->bio, rr->pages, 0, m->len);
-	marks_known(v, m->sector, m->len);
-	atomic_inc(&c->resync.in_flight);
-	while ((err = log_write(v, &rr->bio, io)) == -EAGAIN && time_before(jiffies, give_up) && !resync_ended(c))
-		schedule_timeout_uninterruptible(1);
-	if (err)
-		atomic_dec(&c->resync.in_flight);
-	bio_uninit(&rr->bio);
-	return err;
-}
-
-/* Its neighbourhood is in use.  True: not any more.  A turn that a bypass has there ends with this one: it gets another one. */
-static bool piece_turn(struct resync_run *rr, struct volume *v, const struct larder_map *m)
-{
-	u64 until = get_jiffies_64() + TURN;
-	struct cache *c = rr->c;
-	bool busy;
-
-	race_turn(c, v, m->sector, m->len, until);
-	do {
-		if (READ_ONCE(c->look) & LOOK_BUFFERED)
-			log_hurry(c);
-		schedule_timeout_uninterruptible(1);
-		copy_end_race(c, &rr->copy);
-		busy = !copy_begin_race(c, &rr->copy, 0);
-	} while (busy && time_before64(get_jiffies_64(), until) && !resync_ended(c));
-	race_turn(c, v, m->sector, m->len, 0);
-	defer_kick(c);
-	return !busy;
-}
-
-static int piece_copy(struct resync_run *rr, struct volume *v, const struct larder_map *m)
-{
-	struct larder_io *io = kzalloc(sizeof(*io), GFP_NOIO | __GFP_NOWARN);
-	u32 segment = cache_segment(rr->c, m->cache);
-	struct cache *c = rr->c;
-	int err = -EAGAIN;
-	bool waits, busy;
-
-	if (!io)
-		return -ENOMEM;
-	rr->copy.volume = v;
-	rr->copy.sector = m->sector;
-	rr->copy.len = m->len;
-	mutex_lock(&c->resync.lock);
-	segment_pin(c, segment);
-	waits = race_begin(c, v, m->sector, m->len, RACE_RESYNC);
-	busy = !copy_begin_race(c, &rr->copy, 0);
-	if (busy && rr->busy_passes >= TURN_AFTER)
-		waits = busy = !piece_turn(rr, v, m);
-	if (READ_ONCE(v->forgotten))
-		err = -ESTALE;
-	else if (!waits && !busy)
-		err = piece_send(rr, v, m, io);
-	else
-		rr->busy = true;
-	copy_end_race(c, &rr->copy);
-	if (err) {
-		race_end(c, v, m->sector, m->len, RACE_RESYNC);	/* else when it is applied */
-		kfree(io);
-	}
-	segment_unpin(c, segment);
-	mutex_unlock(&c->resync.lock);
-	return err;
-}
 
 /* Until resync_rate allows the next one; it may be changed meanwhile. */
 static void resync_pace(struct cache *c, u64 began_ns, u32 sectors)
@@ -297,7 +176,7 @@ static int resync_may_go_on(struct resync_run *rr)
 /* An extent, in pieces; where one cannot be read, slot by slot.  An error: not now. */
 static int resync_extent(struct resync_run *rr, struct volume *v, const struct larder_map *m)
 {
-	u32 most = min(PIECE_SLOTS, rr->c->record_slots) * LARDER_SLOT_SECTORS, done, fine = 0;
+	u32 most = move_sectors(rr->c), done, fine = 0;
 	struct larder_map part = *m;
 	struct cache *c = rr->c;
 	u64 began;
@@ -312,9 +191,9 @@ static int resync_extent(struct resync_run *rr, struct volume *v, const struct l
 		part.len = min(m->len - done, most);
 		if (done < fine)
 			part.len = min_t(u32, part.len, LARDER_SLOT_SECTORS - (part.cache & (LARDER_SLOT_SECTORS - 1)));
-		wait_event(c->log.wait, atomic_read(&c->resync.in_flight) < DEPTH);
+		wait_event(c->log.wait, atomic_read(&rr->mover->in_flight) < DEPTH);
 		began = ktime_get_ns();
-		err = piece_copy(rr, v, &part);
+		err = move_piece(rr->mover, v, &part);
 		if ((err == -EIO || err == -EBADMSG) && done >= fine && part.len > LARDER_SLOT_SECTORS) {
 			fine = done + part.len;
 			part.len = 0;
@@ -342,8 +221,7 @@ static int resync_volume(struct resync_run *rr, struct volume *v)
 			err = resync_extent(rr, v, &m);
 		cond_resched();
 	}
-	/* they name the volume */
-	wait_event(rr->c->log.wait, !atomic_read(&rr->c->resync.in_flight));
+	move_wait(rr->mover);	/* they name the volume */
 	return err;
 }
 
@@ -388,13 +266,14 @@ static int resync_pass(struct resync_run *rr)
 	int err, i;
 
 	rr->failures = READ_ONCE(c->failures);
-	rr->later = rr->busy = false;
+	rr->later = rr->mover->busy = false;
+	rr->mover->turns = rr->busy_passes >= TURN_AFTER;
 	rr->unreadable = 0;
 	set_wait(c);
 	err = resync_roll(c);
 	if (!err)
 		resync_volumes(rr);
-	rr->busy_passes = rr->busy ? rr->busy_passes + 1 : 0;
+	rr->busy_passes = rr->mover->busy ? rr->busy_passes + 1 : 0;
 	if (err || rr->later)
 		return -EAGAIN;
 	for (i = 0; i < LARDER_NR_CHECKPOINTS && !err; i++)
@@ -459,30 +338,6 @@ static void resync_run(struct resync_run *rr)
 		resync_say_end(c, rr->unreadable);
 }
 
-static struct resync_run *resync_run_create(struct cache *c)
-{
-	struct resync_run *rr = kvzalloc(sizeof(*rr), GFP_KERNEL);
-	u32 i;
-
-	for (i = 0; rr && i < PIECE_SLOTS; i++) {
-		rr->pages[i] = alloc_page(GFP_KERNEL | __GFP_NOWARN);
-		if (!rr->pages[i])
-			break;
-	}
-	if (rr)
-		rr->c = c;
-	return rr;
-}
-
-static void resync_run_free(struct resync_run *rr)
-{
-	u32 i;
-
-	for (i = 0; i < PIECE_SLOTS && rr->pages[i]; i++)
-		__free_page(rr->pages[i]);
-	kvfree(rr);
-}
-
 /* What could not be read is tried again later, unless all of it was written anew. */
 static bool resync_due(struct cache *c)
 {
@@ -499,16 +354,15 @@ void resync_work(struct work_struct *work)
 	struct cache *c = container_of(work, struct cache, resync.work);
 	unsigned int noio = memalloc_noio_save();
 	struct resync *s = &c->resync;
-	struct resync_run *rr;
+	struct resync_run rr = { .c = c };
 
 	if (s->state == RESYNC_IDLE || !resync_due(c))
 		goto out;
 	if (!resync_ended(c)) {
-		rr = resync_run_create(c);
-		if (rr && rr->pages[PIECE_SLOTS - 1])
-			resync_run(rr);
-		if (rr)
-			resync_run_free(rr);
+		rr.mover = mover_create(c, resync_ended, GFP_KERNEL);
+		if (rr.mover)
+			resync_run(&rr);
+		mover_free(rr.mover);
 	}
 	spin_lock_irq(&c->log.lock);
 	if (!cache_mirrored(c))

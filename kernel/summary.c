@@ -230,9 +230,7 @@ static int segment_read_slots(struct cache *c, u32 segment, u32 slot, u32 n, voi
 	sector_t where;
 	struct cache_device *d = cache_sector_device(c, slot_sector(c, segment, slot), &where);
 
-	if (READ_ONCE(d->failed))
-		return -ENODEV;
-	return super_io(d->bdev, REQ_OP_READ, where, buf + (size_t)slot * LARDER_SLOT_SIZE, (size_t)n * LARDER_SLOT_SIZE);
+	return device_read(d, REQ_OP_READ, where, buf + (size_t)slot * LARDER_SLOT_SIZE, (size_t)n * LARDER_SLOT_SIZE);
 }
 
 /* All data slots.  What cannot be read, from another copy either, is zeroes. */
@@ -262,7 +260,7 @@ static int copy_read_slot(struct cache *c, u32 copy, u32 slot, void *to)
 	sector_t where;
 	struct cache_device *d = copy_sector_device(c, slot_sector(c, copy, slot), &where);
 
-	return READ_ONCE(d->failed) ? -ENODEV : super_io(d->bdev, REQ_OP_READ, where, to, LARDER_SLOT_SIZE);
+	return device_read(d, REQ_OP_READ, where, to, LARDER_SLOT_SIZE);
 }
 
 /* k, if it is a commit block for this slot of the segment, or NULL. */

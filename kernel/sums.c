@@ -370,7 +370,7 @@ static int slot_unchecked(struct cache *c, u64 cache, void *slot)
 
 	d = cache_sector_device(c, cache, &where);
 	do {
-		if (!READ_ONCE(d->failed) && !super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
+		if (!device_read(d, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
 			return slot_judge(c, cache, 0, larder_crc(slot, LARDER_SLOT_SIZE), false);
 		d = segment_next_copy(c, cache, d, &tried, &where);
 	} while (d);
@@ -389,7 +389,7 @@ int slot_from_copies(struct cache *c, u64 cache, u32 known, void *slot)
 		return slot_unchecked(c, cache, slot);
 	for (i = 0; i < n; i++) {
 		d = copy_sector_device(c, copy_sector(c, cache, copy[i]), &where);
-		if (READ_ONCE(d->failed) || super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
+		if (device_read(d, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
 			continue;
 		err = -EBADMSG;
 		if (larder_crc(slot, LARDER_SLOT_SIZE) != known)
@@ -472,8 +472,7 @@ static int data_read_part(struct cache *c, struct cached_data *x, u32 at, u32 n,
 	u32 known;
 	int err;
 
-	/* the place of an SSD that is not here has no block device */
-	if (READ_ONCE(d->failed) || super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
+	if (device_read(d, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
 		return -EIO;
 	err = data_sums(c, x, cache, 1, &known);
 	if (err)

@@ -56,7 +56,7 @@ static void group_io_end(struct bio *bio)
 
 	if (bio->bi_status) {
 		WRITE_ONCE(g->error, blk_status_to_errno(bio->bi_status));
-		flusher_write_failed(g->flusher, bio->bi_status);
+		flusher_own_write_failed(g->flusher, bio->bi_status);
 	}
 	bio_put(bio);	/* first: behind the last window_put() the cache, of whose bios it is, may go */
 	window_put(g->pending, g->done);
@@ -517,7 +517,7 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 			break;
 	}
 	/* what was taken is pinned and mapped as it is: now make its records durable (writeback-durable-only) */
-	error = nr && !leave_drains(v) ? log_sync(v->cache) : 0;
+	error = nr && !leave_drains(v) && log_sync(v->cache) ? -EAGAIN : 0;	/* the fault of an SSD, not of the backing */
 	for (i = 0; i < nr; i++)
 		groups[i].error = groups[i].error ?: error;
 	atomic_set(&pending, 1);
@@ -550,7 +550,7 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 		}
 		g->error = zeroes_write(v, v->data_start + g->sector, g->sectors);
 		if (g->error)
-			flusher_write_failed(g->flusher, errno_to_blk_status(g->error));
+			flusher_own_write_failed(g->flusher, errno_to_blk_status(g->error));
 		g->writes = 1;
 		g->written = g->sectors;
 	}
@@ -888,8 +888,10 @@ bool writeback_ended(struct volume *v, int err, u64 sent)
 {
 	lockdep_assert_held(&v->writeback_lock);
 	if (!err || err == -ESHUTDOWN || err == -EAGAIN || err == -ENOMEM) {
-		if (v->writeback_error && !err)
+		if (v->writeback_error && !err) {
 			DMINFO("%pg: volume %pUb: dirty data is written back again", v->bdev, v->uuid);
+			reclaim_unstick(v->cache);
+		}
 		WRITE_ONCE(v->writeback_error, 0);
 		v->writeback_backoff = 0;
 		return true;
@@ -941,6 +943,10 @@ void writeback_work(struct work_struct *work)
 	WRITE_ONCE(v->emptying, v->set.quiet);
 	if (v->writeback_error && time_before(jiffies, READ_ONCE(v->writeback_retry)))
 		goto again;
+	if (READ_ONCE(v->cache->doubt.on) && !leave_drains(v)) {
+		delay = HZ;	/* nothing becomes durable, and so nothing may be written back */
+		goto again;
+	}
 	allowance = writeback_allowance(v);
 	if (!allowance) {
 		/* cache_tick() looks again */

@@ -81,7 +81,7 @@ static const struct metric cache_metrics[] = {
 	COUNTER(commits_fua), COUNTER(commits_with_data), COUNTER(commits_asked), COUNTER(fill_records), COUNTER(keep_records),
 	COUNTER(summaries), COUNTER(ssd_flushes), COUNTER(fua_appends), COUNTER(append_retries), COUNTER(checkpoints), COUNTER(checkpoint_bytes),
 	COUNTER(superblock_writes), COUNTER(segment_opens), COUNTER(chunk_opens), COUNTER(reclaimed), COUNTER(reclaim_kept_slots),
-	COUNTER(reclaim_dropped_slots), COUNTER(reclaim_relinked), COUNTER(reclaim_discards), COUNTER(discards_skipped),
+	COUNTER(reclaim_moved_slots), COUNTER(reclaim_dropped_slots), COUNTER(reclaim_relinked), COUNTER(reclaim_discards), COUNTER(discards_skipped),
 	COUNTER(checked_slots), COUNTER(unchecked_slots), COUNTER(sums_reads), COUNTER(waits_space), COUNTER(waits_pace), COUNTER(waits_memory),
 	COUNTER(waits_pool), COUNTER(errors_read), COUNTER(errors_write), COUNTER(errors_checksum), COUNTER(errors_flush),
 	GAUGE(replayed_records), GAUGE(replayed_bytes),

@@ -80,6 +80,7 @@ const struct field cache_status_fields[] = {
 	{ "chunk_opens", VALUE_NUMBER, "ChunkOpens", "segments opened for chunks of a checkpoint" },
 	{ "reclaimed", VALUE_NUMBER, "Reclaimed", "segments reclaimed" },
 	{ "reclaim_kept_slots", VALUE_NUMBER, "RclKept", "slots re-appended by reclaim" },
+	{ "reclaim_moved_slots", VALUE_NUMBER, "RclMoved", "dirty slots that cannot be written back, re-appended by reclaim" },
 	{ "reclaim_dropped_slots", VALUE_NUMBER, "RclDropped", "slots dropped by reclaim" },
 	{ "reclaim_relinked", VALUE_NUMBER, "RclRelinked", "segments put back young" },
 	{ "reclaim_discards", VALUE_NUMBER, "RclDiscards", "segments discarded on the SSD" },

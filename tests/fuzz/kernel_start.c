@@ -24,7 +24,7 @@ void cache_tell_errors(struct cache *c)
 	must(c);
 }
 
-void volume_tell_errors(struct volume *v)
+void volume_backing_failed(struct volume *v)
 {
 	must(v);
 }

@@ -563,6 +563,24 @@ def test_guaranteed_in_small_pieces(make_disk, make_oracle):
     stack.stop()
 
 
+@pytest.mark.limit(300)
+def test_guaranteed_beside_what_cannot_be_written_back(make_disk, make_oracle):
+    """All that could be emptied is guaranteed, but for some segments, full of what belongs to a volume that is stopped: who looks
+    for space does not look at these for ever."""
+    ssd, hdd, other = (make_disk(n, model="null", mb=mb, wce=1, fua=1) for n, mb in (("ssd0", 24), ("hdd0", 128), ("hdd1", 64)))
+    options = {"share_min": 75, "sequential_cutoff": 0}
+    stack = Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
+    Volume.format("w", other, "--cache", "c")
+    stuck = Volume.start(other, stack.cache, name="w", writeback="off", sequential_cutoff=0)
+    stuck.write(0, bytes(1 << 20))
+    stuck.remove()
+    oracle = make_oracle(stack.volume, size="96m")
+    oracle.run(ops=8000, mix="write=1", sizes="1k:100", qd=16)
+    assert stack.cache.status()["reclaimed"] > 20 and stack.cache.status()["dirty_sectors"] >= 2048
+    oracle.verify()
+    stack.stop()
+
+
 def test_pins_keep_to_their_share(make_disk):
     stack = make_stack(make_disk, sequential_cutoff=0, **{"class": "any:pin-10"})
     v = stack.volume

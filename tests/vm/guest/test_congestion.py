@@ -6,9 +6,13 @@ import os
 import random
 import threading
 import time
+from pathlib import Path
 
 import pytest
+from lib.block import BlockDevice
 from lib.larder import Stack, wait_for
+from lib.parts import in_two
+from lib.simdisk import Simdisk
 from lib.told import Told
 
 BLOCK = 4096
@@ -112,6 +116,142 @@ def test_one_that_does_not_answer(stack):
     assert avoided and stuck.is_alive()
     stuck.join()
     recover(stack, "read", lambda: read_some(stack, 50))
+
+
+@pytest.fixture
+def avoided(stack):
+    """Its reads are, and nothing heals that."""
+    stack.ssd.fail(op="read", delay_ms=SLOW, status="ok")
+    while stack.cache.status()["read_avoided_percent"] < 90:
+        read_some(stack, 20)
+    return stack
+
+
+def test_backing_that_fails(avoided):
+    """What the SSD has is read from it after all; and who need not ask the backing leaves it alone for a while."""
+    avoided.hdd.fail(op="read", status="ioerr")
+    errors = avoided.volume.status()["errors_read"]
+    for d in (avoided.ssd, avoided.hdd):
+        d.reset_stats()
+    for i in random.Random(2).choices(range(N), k=60):
+        assert avoided.volume.read(i * SECTORS, SECTORS) == block(i)
+    ssd, hdd = avoided.ssd.stats()["reads"], avoided.hdd.stats()["reads"]
+    print(f"{ssd} to the SSD, {hdd} to the backing")
+    assert ssd == 60 and 0 < hdd < 30
+    assert avoided.volume.status()["errors_read"] == errors + hdd
+    avoided.hdd.heal()
+
+
+def test_backing_that_fails_less_than_a_block(make_disk):
+    """An SSD of 4 KiB blocks is not asked for a part of one, unless nobody else has it."""
+    ssd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1, lbs=BLOCK, pbs=BLOCK)
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    s = Stack(ssd, hdd, format_volume=("--cache", "c"))
+    s.volume.write(0, block(7))
+    s.volume.drain()
+    hdd.reset_stats()
+    assert s.volume.read(3, 2) == block(7)[: 2 * 512] and hdd.stats()["reads"] == 1
+    hdd.fail(op="read", status="ioerr")
+    assert s.volume.read(3, 2) == block(7)[: 2 * 512] and hdd.stats()["reads"] == 2
+    assert s.volume.read(5, 2) == block(7)[: 2 * 512] and hdd.stats()["reads"] == 2
+    hdd.heal()
+    s.stop()
+
+
+def asked(stack: Stack, sectors: int, disk: Simdisk) -> tuple[threading.Thread, list[bytes]]:
+    """A read from the start that the backing, which is on this disk, has been asked for, and does not answer."""
+    got: list[bytes] = []
+    while True:
+        reader = threading.Thread(target=lambda: got.append(stack.volume.read(0, sectors)))
+        reader.start()
+        while reader.is_alive() and not disk.state()["inflight"]:
+            time.sleep(0.01)
+        if reader.is_alive():
+            return reader, got
+        reader.join()  # it was the SSD's turn
+        got.clear()
+
+
+def test_backing_that_fails_what_has_become_two(avoided):
+    """A part of it is dirty by then: that comes from where it always does, the rest from the SSD all the same."""
+    avoided.volume.set(writeback="off")
+    avoided.hdd.fail(op="read", status="ioerr", delay_ms=3000)
+    reader, got = asked(avoided, 2 * SECTORS, avoided.hdd)
+    avoided.volume.write(0, block(1000))
+    assert avoided.volume.status()["errors_read"] == 0
+    reader.join()
+    assert got == [block(1000) + block(1)] and avoided.volume.status()["errors_read"] >= 1
+    avoided.hdd.heal()
+
+
+def test_part_of_a_disk_that_fails_what_has_become_two(make_disk):
+    """A part of it is on the backing alone by then, a partition, which is asked for that at the place where it is."""
+    ssd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1)
+    hdd = make_disk("hdd0", model="null", mb=256, wce=1)
+    with in_two(Path(hdd.path), 64, "--direct-io=on") as (_, parts):
+        s = Stack(ssd, BlockDevice(str(parts[1])), format_volume=("--cache", "c"), cache_congestion_read=THRESHOLD)
+        for i in range(N):
+            s.volume.write(i * SECTORS, block(i))
+        s.volume.drain()
+        ssd.fail(op="read", delay_ms=SLOW, status="ok")
+        while s.cache.status()["read_avoided_percent"] < 90:
+            s.volume.read(random.randrange(N) * SECTORS, SECTORS)
+        s.volume.set(mode="writearound")
+        hdd.fail(op="read", status="ioerr", delay_ms=3000, count=1)
+        reader, got = asked(s, 2 * SECTORS, hdd)
+        s.volume.write(SECTORS, block(1001))
+        assert s.volume.status()["errors_read"] == 0
+        reader.join()
+        assert got == [block(0) + block(1001)] and s.volume.status()["errors_read"] == 1
+        s.stop()
+
+
+def test_backing_that_fails_more_than_a_request(make_disk):
+    """Each side has to split what is asked for, in pieces of its own."""
+    ssd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1, max_kb=16)
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1, max_kb=64)
+    s = Stack(ssd, hdd, format_volume=("--cache", "c"), cache_congestion_read=THRESHOLD)
+    content = b"".join(map(block, range(N // 4)))
+    s.volume.write(0, content)
+    s.volume.drain()
+    ssd.fail(op="read", delay_ms=SLOW, status="ok")
+    while s.cache.status()["read_avoided_percent"] < 90:
+        s.volume.read(random.randrange(N // 4) * SECTORS, SECTORS)
+    hdd.fail(op="read", status="ioerr", skip=1)
+    errors = s.volume.status()["errors_read"]
+    while s.volume.status()["errors_read"] == errors:
+        assert s.volume.read(0, len(content) // 512) == content
+    hdd.heal()
+    s.stop()
+
+
+def test_backing_that_does_not_answer(avoided):
+    """Others are not sent to wait there as well."""
+    avoided.hdd.fail(op="read", count=1, delay_ms=30000, status="ok")
+    reader, got = asked(avoided, SECTORS, avoided.hdd)
+    time.sleep(6)  # it has been silent for long enough
+    avoided.hdd.reset_stats()
+    for i in range(1, 11):
+        assert avoided.volume.read(i * SECTORS, SECTORS) == block(i)
+    assert reader.is_alive() and avoided.hdd.stats()["reads"] == 0
+    reader.join()
+    assert got == [block(0)]
+
+
+def test_backing_that_fails_before_a_write(stack):
+    """Writes that might spare the SSD do not go where something has just failed."""
+    v = stack.volume
+    v.set(writeback="off", sequential_cutoff=0)
+    stack.ssd.fail(op="write", delay_ms=SLOW, status="ok")
+    while stack.cache.status()["write_avoided_percent"] < 90:
+        write_some(stack, 20, 500)
+    stack.hdd.fail(op="read,write", status="ioerr")
+    for i in range(4000, 4010):
+        with pytest.raises(OSError):
+            v.read(100 << 11, SECTORS)  # of what only the backing has
+        assert write_some(stack, 1, i) == 0
+    stack.hdd.heal()
+    assert [v.read((4000 + i) * 3 * SECTORS, SECTORS) for i in range(10)] == [block(4000 + i) for i in range(10)]
 
 
 def write_some(stack: Stack, count: int, first: int) -> int:

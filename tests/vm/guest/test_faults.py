@@ -447,6 +447,25 @@ def test_ssd_that_refuses_flushes(stack, kernel_log, count):
     stack.stop()
 
 
+def test_doubt_is_no_fault_of_the_disk(stack, kernel_log):
+    """While nothing of an SSD becomes durable nothing is written back: that is said of it, and not of the disk; then all is."""
+    stack.volume.write(0, block(0, 7))
+    stack.ssd.fail(op="flush", status="ioerr", count=1000)
+    assert fails(stack.volume.flush)
+    before = stack.ssd.faults()[0]["hits"]
+    stack.volume.set(writeback="on")
+    stack.volume.message("flush")
+    with contextlib.suppress(command.CommandError):
+        stack.cache.message("reclaim", "4")
+    wait_for(lambda: stack.ssd.faults()[0]["hits"] > before + 2, 120, "attempts to flush the SSD")
+    assert stack.cache.status()["trouble"] == "flush" and stack.volume.status()["trouble"] == "-"
+    stack.ssd.heal()
+    wait_for(lambda: not fails(stack.volume.flush), 60, "a flush to succeed")
+    stack.volume.drain()
+    assert not kernel_log.matching("cannot be written back")
+    stack.stop()
+
+
 @pytest.mark.parametrize("op", ["write", "flush", "read"])
 def test_ssd_that_is_slow_for_30_s(stack, op):
     """Who needs it waits; who does not, does not; nobody gets an error."""
@@ -899,6 +918,60 @@ def test_full_cache_whose_backing_fails(make_disk, kernel_log):
     assert stack.volume.status()["trouble"] == "-"
     for i in range(n):
         assert stack.volume.read(i * step, SECTORS) == block(i), i
+    stack.stop()
+
+
+@pytest.mark.limit(300)
+@pytest.mark.parametrize("why", ["refused", "stopped"])
+def test_little_that_cannot_be_written_back(make_disk, kernel_log, why):
+    """A little of it, of one disk, is in every segment: it goes to the log again, where another disk's writes need the segments;
+    and a power cut in that finds what was flushed."""
+    kernel_log.expect("I/O error|Buffer I/O")
+    stack = Stack(
+        make_disk("ssd0", model="null", mb=32, wce=1, fua=1),
+        make_disk("hdd0", model="null", mb=64, wce=1),
+        format_cache=("--segment-size", "128k"),
+        format_volume=("--cache", "c"),
+        sequential_cutoff=0,
+    )
+    hdd = make_disk("hdd1", model="null", mb=128, wce=1)
+    Volume.format("w", hdd, "--cache", "c")
+    other = Volume.start(hdd, stack.cache, name="w", sequential_cutoff=0)
+    stack.hdd.fail(op="write", status="ioerr", from_=2048)
+    theirs = 27  # blocks, for each of ours
+    rounds, ours = 700, 700 if why == "refused" else 100
+
+    def write(i: int) -> None:
+        if i < ours:
+            stack.volume.write(i * SECTORS, block(i))
+        other.write(i * theirs * SECTORS, block(1000 + i) * theirs)
+
+    for i in range(ours if why == "stopped" else rounds // 2):
+        write(i)
+    stack.volume.flush()
+    flushed = min(ours, rounds // 2)
+    if why == "stopped":
+        stack.volume.remove()
+    for i in range(flushed, rounds):
+        write(i)
+    s = stack.cache.status()
+    print({k: s[k] for k in ("segments", "dirty_sectors", "reclaimed", "reclaim_moved_slots", "waits_space")})
+    assert s["reclaim_moved_slots"] >= flushed // 2, "it was in the way"
+    simdisk.power_cut(mode="random", seed=3)
+    other.remove()
+    if why == "stopped":
+        stack.volume = None
+    stack.stop()
+    simdisk.power_up()
+    stack.hdd.heal()
+    stack.start()
+    other = Volume.start(hdd, stack.cache, name="w", sequential_cutoff=0)
+    for i in range(rounds // 2):
+        assert i >= flushed or stack.volume.read(i * SECTORS, SECTORS) == block(i), i
+    stack.volume.drain()
+    for i in range(flushed):
+        assert stack.hdd.read(DATA_SECTOR + i * SECTORS, SECTORS) == block(i), i
+    other.remove()
     stack.stop()
 
 

@@ -290,6 +290,39 @@ def test_own_flush_fails_before_a_detach(make_disk, kernel_log):
     stack.stop()
 
 
+@pytest.mark.parametrize("volatile", ["bypassed", "nothing"])
+def test_own_write_meets_a_reset(make_disk, kernel_log, volatile):
+    """A write of writeback is all that is told of it: what was acknowledged past the cache is gone, and the next flush of a user
+    fails, once; nobody's, where nothing was volatile."""
+    kernel_log.expect(FLUSH_NOISE)
+    stack = make_behind(make_disk) if volatile == "bypassed" else make_scattered(make_disk)[0]
+    stack.hdd.fail(op="write", from_=DATA_SECTOR, skip=4, count=1, status="reset")
+    stack.volume.drain()
+    assert stack.hdd.faults()[0]["hits"] == 1
+    if volatile == "bypassed":
+        assert stack.hdd.read(DATA_SECTOR + 8192, BLOCK) != A
+        with pytest.raises(OSError):
+            stack.volume.flush()
+    stack.volume.flush()
+    stack.stop()
+
+
+def test_own_write_meets_a_reset_behind_a_write_through(make_disk, kernel_log):
+    """The same of what was written through: the flush tells, and then cache and backing agree."""
+    stack = made_through(make_disk, kernel_log)
+    stack.volume.set(mode="writeback")
+    stack.volume.write(1024, C)
+    stack.hdd.fail(op="write", from_=DATA_SECTOR, count=1, status="reset")
+    stack.volume.drain()
+    assert stack.hdd.faults()[0]["hits"] == 1
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    stack.volume.flush()
+    stack.restart()
+    settled(stack)
+    stack.stop()
+
+
 @pytest.mark.parametrize("secured", ["nothing", "flushed"])
 def test_own_flush_fails_and_costs_nothing(make_disk, kernel_log, secured):
     """Nothing of a user's was volatile: nobody gets an error."""

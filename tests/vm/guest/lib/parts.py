@@ -25,17 +25,23 @@ class Part(dm.DmDevice):
 
 
 @contextlib.contextmanager
-def disk_in_two(directory: Path, mib: int) -> Iterator[tuple[str, list[Path]]]:
-    """A loop device, and two partitions of it."""
-    image = directory / "disk"
-    with open(image, "wb") as f:
-        f.truncate((2 * mib + 64) << 20)
-    command.run("sgdisk", "--clear", f"--new=1:2048:+{mib}M", f"--new=2:0:+{mib}M", image)
+def in_two(disk: Path, mib: int, *options: str) -> Iterator[tuple[str, list[Path]]]:
+    """A loop device over the disk, which need know nothing of partitions, or a file, and two partitions of it."""
+    command.run("sgdisk", "--clear", f"--new=1:2048:+{mib}M", f"--new=2:0:+{mib}M", disk)
     command.run("modprobe", "loop")
-    whole = command.output("losetup", "--find", "--show", "--partscan", image).strip()
+    whole = command.output("losetup", "--find", "--show", "--partscan", *options, disk).strip()
     try:
         parts = [Path(f"{whole}p{number}") for number in (1, 2)]
         wait_for(lambda: all(part.is_block_device() for part in parts), 10, "partitions")
         yield whole, parts
     finally:
         command.run("losetup", "--detach", whole)
+
+
+@contextlib.contextmanager
+def disk_in_two(directory: Path, mib: int) -> Iterator[tuple[str, list[Path]]]:
+    image = directory / "disk"
+    with open(image, "wb") as f:
+        f.truncate((2 * mib + 64) << 20)
+    with in_two(image, mib) as parts:
+        yield parts
