@@ -506,6 +506,66 @@ def test_damaged_data_and_a_log_that_breaks_off(crashed):
     assert "log: it breaks off" in run.stdout and "newer records are lost" in run.stderr
 
 
+def not_dirty(pair, how):
+    """Its log has lost something, and its volume is not dirty by its superblock; the environment of commands."""
+    pair.make(LONGER)
+    assert pair.view() != pair.data()
+    record = pair.records()[2 if how == "broken" else -1]
+    if how == "broken":
+        pair.damage(pair.ssd, f"commit:{record['segment']}:{record['slot']}", "body[4]=^1", "--keep-crc")
+    with_snapshots(pair, "17 ready daily")
+    patch_both(pair.hdd, VOLUME, flags=0)
+    env = None if how == "broken" else unreadable(pair.slot(record["segment"], record["slot"]))
+    said = pair.larder("rescue", "list", "image", "-o", "dirty", "--units", "s", "--nosuffix", "--noheadings", env=env).stdout
+    assert int(said) > 1000
+    return env
+
+
+@pytest.mark.parametrize("how", ["broken", "unreadable"])
+def test_disk_that_is_whole_beside_a_log_that_is_not(crashed, how):
+    """Rule 11: the disk has all, perhaps newer than what is found dirty, which the records that are lost may have called clean."""
+    env = not_dirty(crashed, how)
+    data, head, before = crashed.data(), read(crashed.hdd, 0, MIB), snapshots_of(crashed)
+    words = ["rescue", "writeback", "image", "--yes"]
+    one_line(crashed.larder("rescue", "check", "image", code=FAILED, env=env), "log: ")
+    for options in (["--dry-run"], ["--keep-cache"], ["--keep-cache", "--skip-damaged", crashed.uuid()]):
+        run = crashed.larder(*words, *options, env=env)
+        one_line(run, crashed.hdd, "may_be_dirty is clear", "the disk has all of it", crashed.ssd)
+        assert " 0 dirty sectors" in run.stdout and "LOST" not in run.stdout and "has to come to its end" not in run.stdout
+        assert crashed.data() == data and read(crashed.hdd, 0, MIB) == head
+    crashed.larder(*words, "--skip-damaged", "00000000-0000-0000-0000-000000000001", code=USAGE, env=env)
+    run = crashed.larder(*words, env=env)
+    assert " 0 sectors written" in run.stdout and "LOST" not in run.stdout
+    written(crashed, data)
+    assert snapshots_of(crashed) == snapshots_of(crashed, field(crashed.hdd, VOLUME, "copy_offset")) == before
+
+
+def test_disk_that_is_whole_is_served(crashed):
+    env = not_dirty(crashed, "broken")
+    data, copy = crashed.data(), crashed.larder.directory / "copy"
+    with served(crashed, env=env) as address:
+        subprocess.run(["nbdcopy", address, copy], check=True, timeout=60)
+    assert copy.read_bytes() == data
+    assert "may_be_dirty is clear" in crashed.said and "lost: " not in crashed.said
+
+
+def test_flag_that_was_lost(crashed):
+    """Of a log that is whole what is dirty counts, whatever the disk says, as in the kernel: it may have lost a superblock."""
+    patch_both(crashed.hdd, VOLUME, flags=0)
+    expected = crashed.view()
+    assert expected != crashed.data()
+    crashed.larder("rescue", "writeback", "image", "--yes")
+    written(crashed, expected)
+
+
+def test_volume_that_is_not_known_beside_a_log_that_is_broken(crashed):
+    not_dirty(crashed, "broken")
+    patch_tables(crashed.ssd, volume0__state=0)
+    data = crashed.data()
+    crashed.larder("rescue", "writeback", "image", "--yes")
+    written(crashed, data)
+
+
 # ---------------------------------------------------------------------- what cannot be read
 
 

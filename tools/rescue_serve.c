@@ -118,7 +118,7 @@ static int serve(struct rescue_cache *cache, const struct rescue_volume *volume,
 	result = result ? result : find_plugin(&plugin);
 	if (result)
 		return result;
-	rescue_tell_lost(cache);
+	rescue_tell_lost(cache, volume);
 	add_place(&command, request);
 	add_word(&command, "", plugin);
 	free(plugin);
