@@ -10,6 +10,7 @@ import errno
 import fcntl
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -306,6 +307,36 @@ def test_older_copy_never_counts_again(larder, tools, verb, older):
             assert cut(at, keep, *verb).returncode == CUT
             shown = larder("super", "show", pair.hdd, "-o", "cache_uuid", "--noheadings").stdout.strip()
             assert shown == "-", f"cut at {at}, keep {keep}"
+
+
+def random_bytes(hdd):
+    with open(hdd, "r+b") as disk:
+        disk.seek(SB)
+        disk.write(random.Random(1).randbytes(4096))
+
+
+def partitions(hdd):
+    """Where the superblock was there are entries of partitions that are not used: zeroes."""
+    subprocess.run(["sfdisk", "--quiet", hdd], input="label: gpt\nsize=8MiB\n", text=True, check=True)
+    assert not any(read(hdd, SB, 4096))
+
+
+@pytest.mark.parametrize("new_owner", [random_bytes, partitions])
+def test_disk_of_a_new_owner_is_not_written_unasked(crashed, new_owner):
+    """It had left its cache, and the copy of its superblock still stands: that is no run that was cut off between the two."""
+    crashed.larder("rescue", "writeback", "image", "--yes")
+    copy = field(crashed.hdd, VOLUME, "copy_offset")
+    assert crashed.is_released(copy)
+    new_owner(crashed.hdd)
+    before = crashed.digests()
+    assert crashed.is_released(copy)
+    run = crashed.larder("rescue", "writeback", crashed.hdd, code=FAILED)
+    one_line(run, crashed.hdd, "left as it is", "--yes")
+    assert "somebody else's by now" in run.stdout and crashed.digests() == before
+    assert "somebody else's by now" in crashed.larder("rescue", "writeback", crashed.hdd, "--dry-run", "--yes").stdout
+    assert crashed.digests() == before
+    crashed.larder("rescue", "writeback", crashed.hdd, "--yes")
+    is_levelled(crashed)
 
 
 @pytest.mark.parametrize("older", ["main", "copy"])

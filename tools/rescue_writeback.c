@@ -178,15 +178,21 @@ static int write_back(struct rescue_cache *cache, const struct rescue_volume *vo
 	return LARDER_DONE;
 }
 
-/* A run that was cut off may have come to one copy of the superblock only. */
+/* A run that was cut off may have come to one copy of the superblock only.  So looks a disk that somebody else has overwritten since. */
 static int finish_detached(const struct rescue_volume *volume, const struct request *request)
 {
 	char label[LARDER_LABEL_SIZE + 1];
+	int result = LARDER_DONE;
 
 	printf("volume %s: belongs to no cache: nothing to write back\n", label_of(volume, label));
-	if (superblocks_equal(&volume->super) || request->dry_run)
+	if (superblocks_equal(&volume->super))
 		return LARDER_DONE;
-	return rescue_release(volume);
+	if (claim_is_others(volume->device.path)) {
+		printf("volume %s: %s is somebody else's by now: its superblock is written over what is there, and whole again\n", label,
+		       volume->device.path);
+		result = request->dry_run ? LARDER_DONE : confirm_writeback(volume, request);
+	}
+	return result || request->dry_run ? result : rescue_release(volume);
 }
 
 static int rescue(struct rescue_cache *cache, const struct rescue_volume *volume, void *data)
