@@ -534,17 +534,19 @@ int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume,
 	return LARDER_DONE;
 }
 
+/* Both copies have to say so: should the one that counts be lost, the other one would not. */
 static int begin(union superblock *sb, bool *write, void *data)
 {
-	(void)data;
-	*write = !(le32toh(sb->head.flags) & LARDER_VOLUME_CLEAN_VOID);
+	const struct rescue_volume *const *volume = data;
+
+	*write = !(le32toh(sb->head.flags) & LARDER_VOLUME_CLEAN_VOID) || !superblocks_equal(&(*volume)->super);
 	sb->head.flags |= htole32(LARDER_VOLUME_CLEAN_VOID);
 	return LARDER_DONE;
 }
 
 int rescue_begin(const struct rescue_volume *volume)
 {
-	return superblock_change(&volume->device, begin, NULL);
+	return superblock_change(&volume->device, begin, &volume);
 }
 
 static int release(union superblock *sb, bool *write, void *data)

@@ -8,6 +8,7 @@ code under test.
 
 import errno
 import fcntl
+import itertools
 import json
 import os
 import random
@@ -307,6 +308,49 @@ def test_older_copy_never_counts_again(larder, tools, verb, older):
             assert cut(at, keep, *verb).returncode == CUT
             shown = larder("super", "show", pair.hdd, "-o", "cache_uuid", "--noheadings").stdout.strip()
             assert shown == "-", f"cut at {at}, keep {keep}"
+
+
+@pytest.mark.parametrize("older", ["main", "copy"])
+def test_both_copies_void_what_is_clean_before_data_is_written(larder, tools, older):
+    """Of a run that was cut off between the two the next one makes them equal, though the one that counts says all."""
+    pair = Images(larder, tools, CRASHED)
+    cut, words = Cut(pair, tools), ["rescue", "writeback", pair.hdd, "--keep-cache", "--yes"]
+    copy, data, expected = field(pair.hdd, VOLUME, "copy_offset"), pair.data(), pair.view()
+
+    def void():
+        return [bool(field(pair.hdd, VOLUME, "flags", at) & CLEAN_VOID) for at in (SB, copy)]
+
+    def between():
+        for at in itertools.count(1):
+            assert cut(at, "none", *words).returncode == CUT
+            if any(void()):
+                return
+
+    before = read(pair.hdd, SB, 4096)
+    between()
+    assert void() == [False, True] and read(pair.hdd, SB, 4096) == before
+    if older == "copy":
+        newer = bytearray(read(pair.hdd, copy, 4096))
+        with open(pair.hdd, "r+b") as hdd:
+            for at, block in ((SB, newer), (copy, before)):
+                hdd.seek(at)
+                hdd.write(block)
+    assert void() == [older == "copy", older == "main"] and pair.data() == data
+    assert field(pair.hdd, VOLUME, "flags", counting(pair)) & CLEAN_VOID
+    shutil.copyfile(pair.hdd, cut.saved)
+    assert cut(0, "all", *words).returncode == DONE
+    calls, seen = cut.calls(), 0
+    written(pair, expected, released=False)
+    assert read(pair.hdd, SB, 4096) == read(pair.hdd, copy, 4096) and all(void())
+    for at in range(1, calls + 1):
+        assert cut(at, "all", *words).returncode == CUT
+        if pair.data() != data:
+            seen += 1
+            assert all(void()), f"cut at {at}"
+        assert cut(at, "spoilt", *words).returncode == CUT
+        place = counting(pair)
+        assert field(pair.hdd, VOLUME, "flags", place) & CLEAN_VOID, f"cut at {at}, spoilt"
+    assert seen > 1
 
 
 def random_bytes(hdd):
