@@ -56,7 +56,7 @@ static int load(struct rescue_cache *cache)
 		return LARDER_DONE;
 	for (size_t i = 0; i < image->problems.number; i++)
 		remark("%s: %s", name, image->problems.text[i]);
-	rescue_tell_lost(cache);
+	rescue_tell_lost(cache, NULL);
 	if (image->absent)
 		return complain(LARDER_UNSAFE, "%s: what the cache holds cannot be loaded without the SSDs that are missing; give them too",
 				name);
@@ -139,6 +139,24 @@ const char *standing_text(enum standing standing)
 	return text[standing];
 }
 
+static bool may_be_dirty(const struct larder_volume_sb *sb)
+{
+	return le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
+}
+
+/*
+ * Rule 11 of docs/design.md: what is found dirty of a volume that is not may have been written back, and over, by what the log has lost.  Without a
+ * loss it counts, as in a start.
+ */
+static void find_cached(struct rescue_volume *volume, const struct rescue_cache *cache)
+{
+	bool loss = cache && cache->image.lost.number;
+
+	volume->lost = loss && may_be_dirty(volume->sb);
+	if (volume->standing == STANDING_ATTACHED && (volume->lost || !loss))
+		volume->cached = &cache->image.volume[volume->number];
+}
+
 int rescue_volume_open(struct rescue_volume *volume, struct rescue_cache *cache, const char *path, enum device_access access)
 {
 	const union superblock *sb;
@@ -162,8 +180,7 @@ int rescue_volume_open(struct rescue_volume *volume, struct rescue_cache *cache,
 	}
 	volume->sb = &sb->volume;
 	volume->standing = rescue_standing(cache, volume->sb, &volume->number);
-	if (volume->standing == STANDING_ATTACHED)
-		volume->cached = &cache->image.volume[volume->number];
+	find_cached(volume, cache);
 	return LARDER_DONE;
 }
 
@@ -175,7 +192,6 @@ void rescue_volume_close(struct rescue_volume *volume)
 
 int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *volume)
 {
-	bool dirty = le32toh(volume->sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
 	const char *path = volume->device.path, *ssd = cache->set.name;
 	char uuid[UUID_TEXT];
 
@@ -209,13 +225,18 @@ int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *v
 	case STANDING_UNKNOWN:
 		break;
 	}
-	if (!dirty)
+	if (!may_be_dirty(volume->sb))
 		return LARDER_DONE;
 	return complain(LARDER_UNSAFE, "%s: flags: may_be_dirty is set, but the cache on %s knows nothing of the volume", path, ssd);
 }
 
-void rescue_tell_lost(const struct rescue_cache *cache)
+void rescue_tell_lost(const struct rescue_cache *cache, const struct rescue_volume *volume)
 {
+	if (volume && !volume->lost && cache->image.lost.number) {
+		remark("%s: flags: may_be_dirty is clear: the disk has all of it, and nothing on %s counts, of which the log has lost records, or may have",
+		       volume->device.path, cache->set.name);
+		return;
+	}
 	for (size_t i = 0; i < cache->image.lost.number; i++)
 		remark("%s: %s", cache->set.name, cache->image.lost.text[i]);
 }
@@ -513,17 +534,19 @@ int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume,
 	return LARDER_DONE;
 }
 
+/* Both copies have to say so: should the one that counts be lost, the other one would not. */
 static int begin(union superblock *sb, bool *write, void *data)
 {
-	(void)data;
-	*write = !(le32toh(sb->head.flags) & LARDER_VOLUME_CLEAN_VOID);
+	const struct rescue_volume *const *volume = data;
+
+	*write = !(le32toh(sb->head.flags) & LARDER_VOLUME_CLEAN_VOID) || !superblocks_equal(&(*volume)->super);
 	sb->head.flags |= htole32(LARDER_VOLUME_CLEAN_VOID);
 	return LARDER_DONE;
 }
 
 int rescue_begin(const struct rescue_volume *volume)
 {
-	return superblock_change(&volume->device, begin, NULL);
+	return superblock_change(&volume->device, begin, &volume);
 }
 
 static int release(union superblock *sb, bool *write, void *data)

@@ -35,6 +35,7 @@ struct rescue_volume {
 	enum standing standing;
 	unsigned number; /* in the cache's table, if it is attached, stale or resized */
 	const struct cached_volume *cached; /* NULL: the cache holds nothing that counts */
+	bool lost; /* what the log has lost may be of it: of one that is not dirty by its own superblock the disk has all */
 };
 
 /*
@@ -51,8 +52,8 @@ const char *standing_text(enum standing standing);
 /* LARDER_DONE if the cache counts for the volume, or holds nothing that could; else says why not. */
 int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *volume);
 
-/* Remarks upon what was in the log, or may have been, and is not seen any more. */
-void rescue_tell_lost(const struct rescue_cache *cache);
+/* Remarks upon what was in the log, or may have been, and is not seen any more; volume: or why that is nothing to it; NULL: of all of them. */
+void rescue_tell_lost(const struct rescue_cache *cache, const struct rescue_volume *volume);
 /* Makes durable what was read of both, so that it can't be lost after it was shown.  Remarks on errors. */
 void rescue_settle(const struct rescue_cache *cache, const struct rescue_volume *volume);
 /*

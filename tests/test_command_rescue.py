@@ -8,8 +8,10 @@ code under test.
 
 import errno
 import fcntl
+import itertools
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -309,6 +311,79 @@ def test_older_copy_never_counts_again(larder, tools, verb, older):
 
 
 @pytest.mark.parametrize("older", ["main", "copy"])
+def test_both_copies_void_what_is_clean_before_data_is_written(larder, tools, older):
+    """Of a run that was cut off between the two the next one makes them equal, though the one that counts says all."""
+    pair = Images(larder, tools, CRASHED)
+    cut, words = Cut(pair, tools), ["rescue", "writeback", pair.hdd, "--keep-cache", "--yes"]
+    copy, data, expected = field(pair.hdd, VOLUME, "copy_offset"), pair.data(), pair.view()
+
+    def void():
+        return [bool(field(pair.hdd, VOLUME, "flags", at) & CLEAN_VOID) for at in (SB, copy)]
+
+    def between():
+        for at in itertools.count(1):
+            assert cut(at, "none", *words).returncode == CUT
+            if any(void()):
+                return
+
+    before = read(pair.hdd, SB, 4096)
+    between()
+    assert void() == [False, True] and read(pair.hdd, SB, 4096) == before
+    if older == "copy":
+        newer = bytearray(read(pair.hdd, copy, 4096))
+        with open(pair.hdd, "r+b") as hdd:
+            for at, block in ((SB, newer), (copy, before)):
+                hdd.seek(at)
+                hdd.write(block)
+    assert void() == [older == "copy", older == "main"] and pair.data() == data
+    assert field(pair.hdd, VOLUME, "flags", counting(pair)) & CLEAN_VOID
+    shutil.copyfile(pair.hdd, cut.saved)
+    assert cut(0, "all", *words).returncode == DONE
+    calls, seen = cut.calls(), 0
+    written(pair, expected, released=False)
+    assert read(pair.hdd, SB, 4096) == read(pair.hdd, copy, 4096) and all(void())
+    for at in range(1, calls + 1):
+        assert cut(at, "all", *words).returncode == CUT
+        if pair.data() != data:
+            seen += 1
+            assert all(void()), f"cut at {at}"
+        assert cut(at, "spoilt", *words).returncode == CUT
+        place = counting(pair)
+        assert field(pair.hdd, VOLUME, "flags", place) & CLEAN_VOID, f"cut at {at}, spoilt"
+    assert seen > 1
+
+
+def random_bytes(hdd):
+    with open(hdd, "r+b") as disk:
+        disk.seek(SB)
+        disk.write(random.Random(1).randbytes(4096))
+
+
+def partitions(hdd):
+    """Where the superblock was there are entries of partitions that are not used: zeroes."""
+    subprocess.run(["sfdisk", "--quiet", hdd], input="label: gpt\nsize=8MiB\n", text=True, check=True)
+    assert not any(read(hdd, SB, 4096))
+
+
+@pytest.mark.parametrize("new_owner", [random_bytes, partitions])
+def test_disk_of_a_new_owner_is_not_written_unasked(crashed, new_owner):
+    """It had left its cache, and the copy of its superblock still stands: that is no run that was cut off between the two."""
+    crashed.larder("rescue", "writeback", "image", "--yes")
+    copy = field(crashed.hdd, VOLUME, "copy_offset")
+    assert crashed.is_released(copy)
+    new_owner(crashed.hdd)
+    before = crashed.digests()
+    assert crashed.is_released(copy)
+    run = crashed.larder("rescue", "writeback", crashed.hdd, code=FAILED)
+    one_line(run, crashed.hdd, "left as it is", "--yes")
+    assert "somebody else's by now" in run.stdout and crashed.digests() == before
+    assert "somebody else's by now" in crashed.larder("rescue", "writeback", crashed.hdd, "--dry-run", "--yes").stdout
+    assert crashed.digests() == before
+    crashed.larder("rescue", "writeback", crashed.hdd, "--yes")
+    is_levelled(crashed)
+
+
+@pytest.mark.parametrize("older", ["main", "copy"])
 def test_start_without_the_module_levels_the_copies(larder, tools, older):
     """Before the volume is written alone, no copy says any more that it has a cache; device-mapper need not be here."""
     pair = Images(larder, tools, CRASHED)
@@ -504,6 +579,66 @@ def test_damaged_data_and_a_log_that_breaks_off(crashed):
     assert crashed.digests() == before
     run = crashed.larder("rescue", "writeback", "image", "--yes", "--skip-damaged", crashed.uuid(), code=FAILED)
     assert "log: it breaks off" in run.stdout and "newer records are lost" in run.stderr
+
+
+def not_dirty(pair, how):
+    """Its log has lost something, and its volume is not dirty by its superblock; the environment of commands."""
+    pair.make(LONGER)
+    assert pair.view() != pair.data()
+    record = pair.records()[2 if how == "broken" else -1]
+    if how == "broken":
+        pair.damage(pair.ssd, f"commit:{record['segment']}:{record['slot']}", "body[4]=^1", "--keep-crc")
+    with_snapshots(pair, "17 ready daily")
+    patch_both(pair.hdd, VOLUME, flags=0)
+    env = None if how == "broken" else unreadable(pair.slot(record["segment"], record["slot"]))
+    said = pair.larder("rescue", "list", "image", "-o", "dirty", "--units", "s", "--nosuffix", "--noheadings", env=env).stdout
+    assert int(said) > 1000
+    return env
+
+
+@pytest.mark.parametrize("how", ["broken", "unreadable"])
+def test_disk_that_is_whole_beside_a_log_that_is_not(crashed, how):
+    """Rule 11: the disk has all, perhaps newer than what is found dirty, which the records that are lost may have called clean."""
+    env = not_dirty(crashed, how)
+    data, head, before = crashed.data(), read(crashed.hdd, 0, MIB), snapshots_of(crashed)
+    words = ["rescue", "writeback", "image", "--yes"]
+    one_line(crashed.larder("rescue", "check", "image", code=FAILED, env=env), "log: ")
+    for options in (["--dry-run"], ["--keep-cache"], ["--keep-cache", "--skip-damaged", crashed.uuid()]):
+        run = crashed.larder(*words, *options, env=env)
+        one_line(run, crashed.hdd, "may_be_dirty is clear", "the disk has all of it", crashed.ssd)
+        assert " 0 dirty sectors" in run.stdout and "LOST" not in run.stdout and "has to come to its end" not in run.stdout
+        assert crashed.data() == data and read(crashed.hdd, 0, MIB) == head
+    crashed.larder(*words, "--skip-damaged", "00000000-0000-0000-0000-000000000001", code=USAGE, env=env)
+    run = crashed.larder(*words, env=env)
+    assert " 0 sectors written" in run.stdout and "LOST" not in run.stdout
+    written(crashed, data)
+    assert snapshots_of(crashed) == snapshots_of(crashed, field(crashed.hdd, VOLUME, "copy_offset")) == before
+
+
+def test_disk_that_is_whole_is_served(crashed):
+    env = not_dirty(crashed, "broken")
+    data, copy = crashed.data(), crashed.larder.directory / "copy"
+    with served(crashed, env=env) as address:
+        subprocess.run(["nbdcopy", address, copy], check=True, timeout=60)
+    assert copy.read_bytes() == data
+    assert "may_be_dirty is clear" in crashed.said and "lost: " not in crashed.said
+
+
+def test_flag_that_was_lost(crashed):
+    """Of a log that is whole what is dirty counts, whatever the disk says, as in the kernel: it may have lost a superblock."""
+    patch_both(crashed.hdd, VOLUME, flags=0)
+    expected = crashed.view()
+    assert expected != crashed.data()
+    crashed.larder("rescue", "writeback", "image", "--yes")
+    written(crashed, expected)
+
+
+def test_volume_that_is_not_known_beside_a_log_that_is_broken(crashed):
+    not_dirty(crashed, "broken")
+    patch_tables(crashed.ssd, volume0__state=0)
+    data = crashed.data()
+    crashed.larder("rescue", "writeback", "image", "--yes")
+    written(crashed, data)
 
 
 # ---------------------------------------------------------------------- what cannot be read

@@ -729,7 +729,7 @@ def test_sides_that_went_apart_in_any_order(larder, tools):
 @pytest.mark.parametrize("told", [False, True])
 def test_one_that_joins(pair, told):
     """It has a superblock, and no table yet; told: the others name it in theirs."""
-    sectors = expected_dirty(pair)
+    sectors, expected = expected_dirty(pair), pair.view()
     if not told:
         patch_tables(pair.ssds[0], device1__state=GONE)
     patch_both(pair.ssds[1], CACHE, flags=4, generation=99)
@@ -739,6 +739,13 @@ def test_one_that_joins(pair, told):
             ssd.write(bytes(TABLE_SIZE))
     dirty, damaged, said = dirty_sectors(pair, "image")
     assert (dirty, damaged) == (sectors, 0) and "SSD 1 was to join the set, and is no member yet" in said
+    assert "sectors dirty, " in pair.larder("rescue", "check", "image").stdout
+    copy = pair.larder.directory / "copy"
+    with served(pair) as address:
+        subprocess.run(["nbdcopy", address, copy], check=True, timeout=60)
+    assert copy.read_bytes() == expected
+    pair.larder("rescue", "writeback", "image", "--yes")
+    written(pair, expected)
 
 
 # ---------------------------------------------------------------------- what is given

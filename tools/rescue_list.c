@@ -187,7 +187,7 @@ int rescue_list(int argc, char **argv)
 	result = rescue_named_cache(&names, &members, &cache);
 	if (result)
 		return result;
-	rescue_tell_lost(&cache);
+	rescue_tell_lost(&cache, NULL);
 	result = list(&cache, &members, extents, &options);
 	rescue_cache_close(&cache);
 	members_free(&members);

@@ -118,13 +118,14 @@ static int serve(struct rescue_cache *cache, const struct rescue_volume *volume,
 	result = result ? result : find_plugin(&plugin);
 	if (result)
 		return result;
-	rescue_tell_lost(cache);
+	rescue_tell_lost(cache, volume);
 	add_place(&command, request);
 	add_word(&command, "", plugin);
 	free(plugin);
-	for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++)
-		if (cache->set.member[i])
-			add_device(&command, "ssd=", &cache->set.member[i]->device);
+	for (size_t i = 0; i < cache->set.number; i++)
+		/* without one that was to join the set may not be complete */
+		if (cache->set.ssd[i].standing == SSD_MEMBER || cache->set.ssd[i].standing == SSD_JOINING)
+			add_device(&command, "ssd=", &cache->set.ssd[i].device);
 	add_device(&command, "backing=", &volume->device);
 	if (request->cache.degraded)
 		add_word(&command, "", "degraded=yes");

@@ -39,10 +39,11 @@ static bool names_volume(const char *text, const struct rescue_volume *volume)
 	return text && !uuid_parse(text, uuid) && !memcmp(uuid, volume->sb->head.uuid, sizeof(uuid));
 }
 
-/* What the log has lost, as the beginning of a sentence, "" if nothing; the caller frees it. */
-static char *lost_line(const struct rescue_cache *cache)
+/* What the log has lost of a volume, as the beginning of a sentence, "" if nothing; the caller frees it. */
+static char *lost_line(const struct rescue_cache *cache, const struct rescue_volume *volume)
 {
-	char *what = problems_line(&cache->image.lost);
+	static const struct problems nothing;
+	char *what = problems_line(volume->lost ? &cache->image.lost : &nothing);
 	char *line = must_print("%s%s", what, *what ? "; what is newer than what is found" : "");
 
 	free(what);
@@ -58,9 +59,9 @@ static int judge_damage(const struct rescue_cache *cache, const struct rescue_vo
 	int result;
 
 	if (names_volume(request->skip_damaged, volume)) {
-		if (!request->keep_cache || !cache->image.lost.number)
+		if (!request->keep_cache || !volume->lost)
 			return LARDER_DONE;
-		lost = lost_line(cache);
+		lost = lost_line(cache, volume);
 		result = complain(LARDER_UNSAFE,
 				  "%s: --keep-cache: %s may be there again when the cache starts, and is hidden by what is written now: leave --keep-cache out", path,
 				  lost);
@@ -70,10 +71,10 @@ static int judge_damage(const struct rescue_cache *cache, const struct rescue_vo
 	if (request->skip_damaged)
 		return complain(LARDER_USAGE, "--skip-damaged: '%s' is not the volume's UUID, which is %s", request->skip_damaged,
 				uuid_text(volume->sb->head.uuid, uuid));
-	if (!count->damaged && !cache->image.lost.number)
+	if (!count->damaged && !volume->lost)
 		return LARDER_DONE;
 	uuid_text(volume->sb->head.uuid, uuid);
-	lost = lost_line(cache);
+	lost = lost_line(cache, volume);
 	if (!count->damaged)
 		result = complain(LARDER_UNSAFE, "%s: %s is LOST by --skip-damaged %s", path, lost, uuid);
 	else
@@ -85,9 +86,9 @@ static int judge_damage(const struct rescue_cache *cache, const struct rescue_vo
 }
 
 /* Does the volume lose something, so that a snapshot which shares it would show what never was?  With its cache it keeps an error in the place of it. */
-static bool loses(const struct rescue_cache *cache, const struct rescue_count *count, const struct request *request)
+static bool loses(const struct rescue_volume *volume, const struct rescue_count *count, const struct request *request)
 {
-	return !request->keep_cache && (count->damaged || cache->image.lost.number);
+	return !request->keep_cache && (count->damaged || volume->lost);
 }
 
 /* The description of its stack; false: it has none that can be read. */
@@ -135,7 +136,7 @@ static int confirm_writeback(const struct rescue_volume *volume, const struct re
 static void announce(const struct rescue_cache *cache, const struct rescue_volume *volume, const struct rescue_count *count,
 		     const struct request *request)
 {
-	char label[LARDER_LABEL_SIZE + 1], *lost = lost_line(cache);
+	char label[LARDER_LABEL_SIZE + 1], *lost = lost_line(cache, volume);
 	struct stack stack;
 
 	printf("volume %s: %" PRIu64 " dirty sectors, %" PRIu64 " of them zeroes, %" PRIu64 " damaged, from %s to %s\n", label_of(volume, label),
@@ -143,11 +144,11 @@ static void announce(const struct rescue_cache *cache, const struct rescue_volum
 	if (*lost)
 		printf("volume %s: %s is LOST\n", label, lost);
 	free(lost);
-	if (loses(cache, count, request) && read_stack(volume->sb, &stack))
+	if (loses(volume, count, request) && read_stack(volume->sb, &stack))
 		for (uint32_t i = 0; i < stack.snapshots; i++)
 			if (stack.snapshot[i].state == SNAPSHOT_READY)
 				printf("volume %s: its snapshot %s shares what is LOST, and is lost with it\n", label, stack.snapshot[i].name);
-	if (cache->image.lost.number)
+	if (volume->lost)
 		printf("volume %s: once this has begun it has to come to its end: do not start the cache before it has\n", label);
 	if (!request->keep_cache)
 		printf("volume %s: then it belongs to no cache; what %s holds of it is stale\n", label, cache->set.name);
@@ -163,7 +164,7 @@ static int write_back(struct rescue_cache *cache, const struct rescue_volume *vo
 	rescue_settle(cache, volume);
 	result = count->dirty ? rescue_begin(volume) : LARDER_DONE;
 	result = result ? result : rescue_write(cache, volume, damage, &written, &skipped);
-	if (!result && loses(cache, count, request))
+	if (!result && loses(volume, count, request))
 		result = superblock_change(&volume->device, note_lost, &volume);
 	if (!result && !request->keep_cache)
 		result = rescue_release(volume);
@@ -171,21 +172,27 @@ static int write_back(struct rescue_cache *cache, const struct rescue_volume *vo
 		return result;
 	printf("volume %s: %" PRIu64 " sectors written; %s\n", label_of(volume, label), written,
 	       request->keep_cache ? "it still belongs to its cache" : "it belongs to no cache now");
-	if (skipped || cache->image.lost.number)
+	if (skipped || volume->lost)
 		return complain(LARDER_FAILED, "%s: not all of it: %" PRIu64 " damaged sectors were not written%s", volume->device.path,
-				skipped, cache->image.lost.number ? ", and newer records are lost" : "");
+				skipped, volume->lost ? ", and newer records are lost" : "");
 	return LARDER_DONE;
 }
 
-/* A run that was cut off may have come to one copy of the superblock only. */
+/* A run that was cut off may have come to one copy of the superblock only.  So looks a disk that somebody else has overwritten since. */
 static int finish_detached(const struct rescue_volume *volume, const struct request *request)
 {
 	char label[LARDER_LABEL_SIZE + 1];
+	int result = LARDER_DONE;
 
 	printf("volume %s: belongs to no cache: nothing to write back\n", label_of(volume, label));
-	if (superblocks_equal(&volume->super) || request->dry_run)
+	if (superblocks_equal(&volume->super))
 		return LARDER_DONE;
-	return rescue_release(volume);
+	if (claim_is_others(volume->device.path)) {
+		printf("volume %s: %s is somebody else's by now: its superblock is written over what is there, and whole again\n", label,
+		       volume->device.path);
+		result = request->dry_run ? LARDER_DONE : confirm_writeback(volume, request);
+	}
+	return result || request->dry_run ? result : rescue_release(volume);
 }
 
 static int rescue(struct rescue_cache *cache, const struct rescue_volume *volume, void *data)
@@ -203,6 +210,8 @@ static int rescue(struct rescue_cache *cache, const struct rescue_volume *volume
 	result = rescue_judge(cache, volume);
 	if (result)
 		return result;
+	if (!volume->lost)
+		rescue_tell_lost(cache, volume);
 	if (volume->cached)
 		count = rescue_verify(cache, volume->cached, label_of(volume, label), true, &damage);
 	result = judge_damage(cache, volume, &count, request);

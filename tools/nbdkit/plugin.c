@@ -55,7 +55,7 @@ static int get_ready(void)
 	volume_open = cache_open && !rescue_volume_open(&volume, &cache, backing, DEVICE_EXAMINE);
 	if (!volume_open || rescue_judge(&cache, &volume))
 		return -1;
-	rescue_tell_lost(&cache);
+	rescue_tell_lost(&cache, &volume);
 	rescue_settle(&cache, &volume);
 	return 0;
 }
