@@ -1060,6 +1060,13 @@ static inline u32 cache_copies(const struct cache *c)
 	return clamp(usable, 1u, mirror_copies(c));
 }
 
+/* Any context: three copies are asked for, and could be made, but not all superblocks say yet that there may be any */
+static inline bool third_is_due(const struct cache *c)
+{
+	return READ_ONCE(c->set.mirror) == MIRROR_DIRTY_3 && !READ_ONCE(c->third_durable) &&
+	       c->nr_devices - READ_ONCE(c->nr_failed) - READ_ONCE(c->nr_draining) > 2;
+}
+
 /* Any context: are segments taken in pairs?  Also by a last SSD and the one that joins it. */
 static inline bool cache_pairs(const struct cache *c)
 {
@@ -1306,6 +1313,7 @@ void resync_begin(struct cache *c);
 void resync_look(struct cache *c);
 /* Process context: `mirror` is raised from none, which resync_look() is to follow.  No SSD can be spared until that has ended */
 void resync_raise(struct cache *c);
+void resync_third(struct cache *c);			/* cache_tick(): once more what cache_allow_third() could not do */
 void resync_kick(struct cache *c);			/* any context: goes on, if it has begun */
 void resync_work(struct work_struct *work);
 void resync_applied(struct larder_io *io);		/* any context: log.c has applied a piece, or given it up */

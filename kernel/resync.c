@@ -142,6 +142,19 @@ void resync_raise(struct cache *c)
 	spin_unlock_irq(&c->log.lock);
 }
 
+/*
+ * An SSD refused a superblock as three copies were asked for.  If it has left, the others have that one, or get it now; if it
+ * stays, no segment has a third copy before that is there, too.
+ */
+void resync_third(struct cache *c)
+{
+	if (likely(!third_is_due(c)) || READ_ONCE(c->shape_pause) || READ_ONCE(c->log.held))
+		return;
+	cache_allow_third(c);
+	if (!third_is_due(c))
+		resync_look(c);
+}
+
 void resync_kick(struct cache *c)
 {
 	if (unlikely(READ_ONCE(c->resync.state) != RESYNC_IDLE) && !READ_ONCE(c->shape_pause))

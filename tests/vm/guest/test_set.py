@@ -1993,6 +1993,29 @@ def test_three_copies_level_in_use(make_disk, kernel_log, seed):
     stack.stop()
 
 
+@pytest.mark.parametrize(
+    ("before", "sizes", "failures", "alone"), [*(("none", (48, 48, 48), 1, i) for i in range(3)), ("dirty", (48, 48, 48, 48), 0, 1)]
+)
+def test_three_copies_whose_superblock_fails(make_disk, kernel_log, seed, before, sizes, failures, alone):
+    """The last one refuses the superblock that says there may be three: once, and has to stay; always, and leaves three.  Asked for
+    is asked for: in the end there are three copies, and until then the status counts what lacks one."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, sizes, cache_mirror=before, writeback="off", sequential_cutoff=0)
+    image, last = many_writes(stack, seed), stack.ssd[-1]
+    last.fail(op="write", from_=8, to=16, status="ioerr", count=failures)
+    stack.cache.set(mirror="dirty:3")
+    stack.cache_options["mirror"] = "dirty:3"
+    assert last.faults()[0]["hits"] and kernel_log.matching("superblocks cannot say")
+    wait_for(lambda: stack.cache.status()["devices_failed"] == len(sizes) - 3, 30, "what refuses for ever to leave")
+    all_three(stack)
+    assert stack.cache.status()["dirty_sectors"] > 0
+    cut(stack.ssd)
+    up(stack)
+    start_without(stack, *(set(range(len(sizes))) - {alone}))
+    has(stack, image)
+    stack.stop()
+
+
 def test_three_copies_come_back(make_disk, kernel_log, seed):
     """One of three is lost: two copies, and status says so.  Another takes its place: three, and the two others are lost."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
