@@ -31,7 +31,7 @@
  * A suspend ends the work, and so does an SSD that joins; the resume, or cache_tick(), lets it go on.  A start with an SSD missing
  * has a new epoch, which needs nothing of the old log: it begins only if anything has one copy.
  *
- * What the last copy does not give is left out, said, and tried again.  Clean data is not copied: the backing has it.
+ * What no copy gives is left out, said, and tried again.  Clean data is not copied: the backing has it.
  */
 #include <linux/delay.h>
 #include <linux/sched/mm.h>
@@ -196,11 +196,12 @@ static int piece_send(struct resync_run *rr, struct volume *v, const struct lard
 	if (!volume_maps(v, m, 1u << LARDER_ST_DIRTY | 1u << LARDER_ST_CLEANING))
 		return -ESTALE;
 	err = data_read(c, &x);
-	if (err) {
-		if (err != -ENOMEM && err != -EBADMSG)
-			cache_error(c, errors_read);
-		return err;
+	if (err && err != -ENOMEM && err != -EBADMSG) {
+		cache_error(c, errors_read);
+		err = data_read_slots(c, &x);	/* of two copies the other one may give it */
 	}
+	if (err)
+		return err;
 	io->volume = v;
 	io->sector = m->sector;
 	io->len = m->len;
@@ -440,8 +441,8 @@ static void resync_say_end(struct cache *c, u64 unreadable)
 		DMINFO("cache %pUb: all dirty data has %s copies again (%llu sectors were copied)", c->uuid,
 		       cache_copies(c) > 2 ? "three" : "two", copied);
 	else
-		DMERR("cache %pUb: %llu sectors of dirty data have one copy, which cannot be read: write them anew or discard them",
-		      c->uuid, unreadable);
+		DMERR("cache %pUb: %llu sectors of dirty data can be read from no copy: write them anew or discard them", c->uuid,
+		      unreadable);
 	cache_tell(c);
 }
 

@@ -507,3 +507,30 @@ def test_level_is_raised_again_meanwhile(make_disk):
     start_without(stack, 0, 1)
     assert all_there(stack)
     stack.stop()
+
+
+@pytest.mark.parametrize("alone", [0, 1, 2])
+def test_level_is_raised_past_a_bad_place(make_disk, kernel_log, trace, alone):
+    """A slot of the copy that is read first is unreadable: the third copy is made of the other one, and nobody is told to give up
+    what is there."""
+    kernel_log.expect(FAILS)
+    stack = make_stack(make_disk, (48, 48, 48), writeback="off")
+    make_dirty(stack)
+    trace.clear()
+    assert stack.volume.read(BLOCKS[100], 8) == block(BLOCKS[100])
+    (read,) = [c for s in stack.ssd for c in trace.commands(s, "read")]
+    bad = next(s for s in stack.ssd if s.name == read.disk)
+    bad.fail(op="read", from_=read.sector, to=read.sector + 8, status="medium")
+    stack.cache.set(mirror="dirty:3")
+    stack.cache_options["mirror"] = "dirty:3"
+    wait_for(lambda: stack.cache.status()["resync"] in ("idle", "failed"), 120, "the third copies")
+    status = stack.cache.status()
+    assert (status["resync"], status["below_sectors"], status["trouble"]) == ("idle", 0, "-")
+    assert bad.faults()[0]["hits"] and status["errors_read"] and not kernel_log.matching("dirty data .* discard")
+    bad.heal()
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    start_without(stack, *({0, 1, 2} - {alone}))
+    assert all_there(stack)
+    stack.stop()
