@@ -452,6 +452,7 @@ struct resync {
 	atomic_t in_flight;		/* pieces in the log that are not applied */
 	atomic64_t copied;		/* sectors, since it began */
 	bool said;			/* that it began */
+	bool alone;			/* as it began something was on one SSD only */
 	bool raising;			/* no SSD is lost, and what is dirty may be on one only: none can be spared */
 	unsigned long again;		/* jiffies: RESYNC_FAILED: of the next try */
 };

@@ -62,6 +62,11 @@ struct resync_run {
 
 /* ------------------------------------------------------------------ begin, go on */
 
+static bool segment_alone(struct cache *c, u32 segment, const void *ignored)
+{
+	return segment_members(c, segment) < 2;
+}
+
 /*
  * Nothing else lets it leave RESYNC_IDLE.  One that ends meanwhile has seen the set as it is now, or is begun again: before this
  * c->failures has changed.
@@ -69,15 +74,21 @@ struct resync_run {
 void resync_begin(struct cache *c)
 {
 	struct resync *s = &c->resync;
-	bool begins;
+	struct segments_short few;
+	bool begins, alone;
 
+	segments_below(c, &few);
+	alone = few.single || log_uses(c, segment_alone, NULL);
 	/* who ends it looks at the set under this lock, too */
 	spin_lock_irq(&c->log.lock);
 	begins = cache_mirrored(c) && READ_ONCE(c->state) != CACHE_FAILED;
 	if (begins && s->state == RESYNC_IDLE) {
 		atomic64_set(&s->copied, 0);
 		s->said = false;
+		WRITE_ONCE(s->alone, false);
 	}
+	if (begins && alone)
+		WRITE_ONCE(s->alone, true);
 	if (begins)
 		WRITE_ONCE(s->state, RESYNC_RUNNING);
 	spin_unlock_irq(&c->log.lock);
@@ -89,11 +100,6 @@ void resync_begin(struct cache *c)
 static bool one_is_lost(const struct cache *c)
 {
 	return set_nr_lost(c);
-}
-
-static bool segment_alone(struct cache *c, u32 segment, const void *ignored)
-{
-	return segment_members(c, segment) < 2;
 }
 
 /* The fewest copies that a chunk of the checkpoints has, if any; sleeps.  Those of `none` have one: without it nothing starts. */
