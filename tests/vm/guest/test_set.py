@@ -1836,9 +1836,9 @@ def features(stack: Stack) -> set[int]:
     return {struct.unpack("<Q", s.read(8, 8)[56:64])[0] for s in stack.ssd}
 
 
-def all_three(stack: Stack) -> dict:
+def all_three(stack: Stack, seconds: int = 120) -> dict:
     """What is dirty has all copies that the level asks for.  Status."""
-    wait_for(lambda: (s := stack.cache.status())["resync"] == "idle" and not s["below_sectors"], 120, "the third copies")
+    wait_for(lambda: (s := stack.cache.status())["resync"] == "idle" and not s["below_sectors"], seconds, "the third copies")
     return stack.cache.status()
 
 
@@ -2007,8 +2007,7 @@ def test_three_copies_whose_superblock_fails(make_disk, kernel_log, seed, before
     stack.cache_options["mirror"] = "dirty:3"
     assert last.faults()[0]["hits"] and kernel_log.matching("superblocks cannot say")
     wait_for(lambda: stack.cache.status()["devices_failed"] == len(sizes) - 3, 30, "what refuses for ever to leave")
-    all_three(stack)
-    assert stack.cache.status()["dirty_sectors"] > 0
+    assert all_three(stack, 40)["dirty_sectors"] > 0
     cut(stack.ssd)
     up(stack)
     start_without(stack, *(set(range(len(sizes))) - {alone}))
