@@ -452,6 +452,7 @@ struct resync {
 	enum resync_state state;	/* leaves RESYNC_IDLE by resync_begin(), comes back by the work */
 	atomic64_t copied;		/* sectors, since it began */
 	bool said;			/* that it began */
+	bool alone;			/* as it began something was on one SSD only */
 	bool raising;			/* no SSD is lost, and what is dirty may be on one only: none can be spared */
 	unsigned long again;		/* jiffies: RESYNC_FAILED: of the next try */
 };
@@ -1069,6 +1070,13 @@ static inline u32 cache_copies(const struct cache *c)
 	return clamp(usable, 1u, mirror_copies(c));
 }
 
+/* Any context: three copies are asked for, and could be made, but not all superblocks say yet that there may be any */
+static inline bool third_is_due(const struct cache *c)
+{
+	return READ_ONCE(c->set.mirror) == MIRROR_DIRTY_3 && !READ_ONCE(c->third_durable) &&
+	       c->nr_devices - READ_ONCE(c->nr_failed) - READ_ONCE(c->nr_draining) > 2;
+}
+
 /* Any context: are segments taken in pairs?  Also by a last SSD and the one that joins it. */
 static inline bool cache_pairs(const struct cache *c)
 {
@@ -1331,6 +1339,7 @@ void resync_begin(struct cache *c);
 void resync_look(struct cache *c);
 /* Process context: `mirror` is raised from none, which resync_look() is to follow.  No SSD can be spared until that has ended */
 void resync_raise(struct cache *c);
+void resync_third(struct cache *c);			/* cache_tick(): once more what cache_allow_third() could not do */
 void resync_kick(struct cache *c);			/* any context: goes on, if it has begun */
 void resync_work(struct work_struct *work);
 

@@ -81,11 +81,12 @@ static int move_send(struct mover *mv, struct volume *v, const struct larder_map
 	if (!volume_maps(v, m, 1u << LARDER_ST_DIRTY | 1u << LARDER_ST_CLEANING))
 		return -ESTALE;
 	err = data_read(c, &x);
-	if (err) {
-		if (err != -ENOMEM && err != -EBADMSG)
-			cache_error(c, errors_read);
-		return err;
+	if (err && err != -ENOMEM && err != -EBADMSG) {
+		cache_error(c, errors_read);
+		err = data_read_slots(c, &x);	/* of two copies the other one may give it */
 	}
+	if (err)
+		return err;
 	io->volume = v;
 	io->sector = m->sector;
 	io->len = m->len;

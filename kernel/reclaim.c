@@ -1207,7 +1207,7 @@ static bool volumes_rest(struct cache *c)
 static bool cache_rests(struct cache *c)
 {
 	return READ_ONCE(c->memory_pressure) < 2 && !READ_ONCE(c->nr_joining) && !READ_ONCE(c->nr_draining) &&
-	       READ_ONCE(c->resync.state) == RESYNC_IDLE && list_empty(&c->deferring) && !checkpoint_due(c) &&
+	       READ_ONCE(c->resync.state) == RESYNC_IDLE && !third_is_due(c) && list_empty(&c->deferring) && !checkpoint_due(c) &&
 	       !segments_short(c) && log_idle(c) && volumes_rest(c);
 }
 
@@ -1274,6 +1274,7 @@ void cache_tick(struct work_struct *work)
 	segments_open_kick(c);
 	reclaim_kick(c);
 	defer_kick(c);
+	resync_third(c);
 	resync_kick(c);
 	if (tick_ends(c))
 		return;

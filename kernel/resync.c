@@ -22,7 +22,7 @@
  * A suspend ends the work, and so does an SSD that joins; the resume, or cache_tick(), lets it go on.  A start with an SSD missing
  * has a new epoch, which needs nothing of the old log: it begins only if anything has one copy.
  *
- * What the last copy does not give is left out, said, and tried again.  Clean data is not copied: the backing has it.
+ * What no copy gives is left out, said, and tried again.  Clean data is not copied: the backing has it.
  */
 #include <linux/delay.h>
 #include <linux/sched/mm.h>
@@ -46,6 +46,11 @@ struct resync_run {
 
 /* ------------------------------------------------------------------ begin, go on */
 
+static bool segment_alone(struct cache *c, u32 segment, const void *ignored)
+{
+	return segment_members(c, segment) < 2;
+}
+
 /*
  * Nothing else lets it leave RESYNC_IDLE.  One that ends meanwhile has seen the set as it is now, or is begun again: before this
  * c->failures has changed.
@@ -53,15 +58,21 @@ struct resync_run {
 void resync_begin(struct cache *c)
 {
 	struct resync *s = &c->resync;
-	bool begins;
+	struct segments_short few;
+	bool begins, alone;
 
+	segments_below(c, &few);
+	alone = few.single || log_uses(c, segment_alone, NULL);
 	/* who ends it looks at the set under this lock, too */
 	spin_lock_irq(&c->log.lock);
 	begins = cache_mirrored(c) && READ_ONCE(c->state) != CACHE_FAILED;
 	if (begins && s->state == RESYNC_IDLE) {
 		atomic64_set(&s->copied, 0);
 		s->said = false;
+		WRITE_ONCE(s->alone, false);
 	}
+	if (begins && alone)
+		WRITE_ONCE(s->alone, true);
 	if (begins)
 		WRITE_ONCE(s->state, RESYNC_RUNNING);
 	spin_unlock_irq(&c->log.lock);
@@ -73,11 +84,6 @@ void resync_begin(struct cache *c)
 static bool one_is_lost(const struct cache *c)
 {
 	return set_nr_lost(c);
-}
-
-static bool segment_alone(struct cache *c, u32 segment, const void *ignored)
-{
-	return segment_members(c, segment) < 2;
 }
 
 /* The fewest copies that a chunk of the checkpoints has, if any; sleeps.  Those of `none` have one: without it nothing starts. */
@@ -124,6 +130,19 @@ void resync_raise(struct cache *c)
 	WRITE_ONCE(c->resync.raising, true);
 	WRITE_ONCE(c->failures, c->failures + 1);
 	spin_unlock_irq(&c->log.lock);
+}
+
+/*
+ * An SSD refused a superblock as three copies were asked for.  If it has left, the others have that one, or get it now; if it
+ * stays, no segment has a third copy before that is there, too.
+ */
+void resync_third(struct cache *c)
+{
+	if (likely(!third_is_due(c)) || READ_ONCE(c->shape_pause) || READ_ONCE(c->log.held))
+		return;
+	cache_allow_third(c);
+	if (!third_is_due(c))
+		resync_look(c);
 }
 
 void resync_kick(struct cache *c)
@@ -306,8 +325,8 @@ static void resync_say_end(struct cache *c, u64 unreadable)
 		DMINFO("cache %pUb: all dirty data has %s copies again (%llu sectors were copied)", c->uuid,
 		       cache_copies(c) > 2 ? "three" : "two", copied);
 	else
-		DMERR("cache %pUb: %llu sectors of dirty data have one copy, which cannot be read: write them anew or discard them",
-		      c->uuid, unreadable);
+		DMERR("cache %pUb: %llu sectors of dirty data can be read from no copy: write them anew or discard them", c->uuid,
+		      unreadable);
 	cache_tell(c);
 }
 

@@ -802,7 +802,7 @@ bool segment_short(struct cache *c, u32 segment)
 /* Of the status, which may be asked for while a set grows: segments_grow(). */
 u64 segments_below(struct cache *c, struct segments_short *n)
 {
-	u32 i, copies, possible = max(cache_copies(c), 2u);
+	u32 i, copies, possible = max(cache_copies(c), 2u), asked = READ_ONCE(c->set.mirror) == MIRROR_DIRTY_3 ? 3 : 2;
 	u64 below = 0;
 
 	*n = (struct segments_short){ };
@@ -813,7 +813,7 @@ u64 segments_below(struct cache *c, struct segments_short *n)
 		if (!segment_wants_copy(c, seg))
 			continue;
 		copies = segment_members(c, i);
-		if (copies < max(mirror_copies(c), 2u))
+		if (copies < asked)
 			below += atomic_read(READ_ONCE(c->set.mirror) == MIRROR_ALL ? &seg->live : &seg->dirty);
 		if (copies == 1)
 			n->single += atomic_read(&seg->dirty);

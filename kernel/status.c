@@ -87,8 +87,8 @@ static unsigned int cache_info_trouble(struct cache *c, u64 single_sectors, char
 {
 	bool flush = cache_in_doubt(c) && READ_ONCE(c->state) != CACHE_FAILED, single = cache_mirrored(c) && single_sectors;
 
-	/* two of three copies are no trouble; two of two are none once they are durable */
-	if (cache_copies(c) <= 2)
+	/* two of three copies are no trouble; two of two, and what one SSD alone had, are none once all of them are durable */
+	if (cache_copies(c) <= 2 || READ_ONCE(c->resync.alone) || READ_ONCE(c->resync.raising))
 		single |= READ_ONCE(c->resync.state) != RESYNC_IDLE;
 
 	DMEMIT(" trouble=%s%s%s%s", flush ? "flush" : "", flush && single ? "/" : "", single ? "single" : "",

@@ -469,8 +469,8 @@ void cache_allow_third(struct cache *c)
 		c->third_until = c->checkpoint_sequence + 1;
 		err = cache_super_write(c, 0);
 		if (err)
-			DMERR("cache %pUb: superblocks cannot say that there are three copies (error %d): two; set `mirror` again",
-			      c->uuid, err);
+			DMERR_LIMIT("cache %pUb: superblocks cannot say that there are three copies (error %d): two, until they do",
+				    c->uuid, err);
 		WRITE_ONCE(c->third_durable, !err);
 	}
 	mutex_unlock(&c->super_lock);

@@ -507,3 +507,65 @@ def test_level_is_raised_again_meanwhile(make_disk):
     start_without(stack, 0, 1)
     assert all_there(stack)
     stack.stop()
+
+
+@pytest.mark.parametrize("alone", [0, 1, 2])
+def test_level_is_raised_past_a_bad_place(make_disk, kernel_log, trace, alone):
+    """A slot of the copy that is read first is unreadable: the third copy is made of the other one, and nobody is told to give up
+    what is there."""
+    kernel_log.expect(FAILS)
+    stack = make_stack(make_disk, (48, 48, 48), writeback="off")
+    make_dirty(stack)
+    trace.clear()
+    assert stack.volume.read(BLOCKS[100], 8) == block(BLOCKS[100])
+    (read,) = [c for s in stack.ssd for c in trace.commands(s, "read")]
+    bad = next(s for s in stack.ssd if s.name == read.disk)
+    bad.fail(op="read", from_=read.sector, to=read.sector + 8, status="medium")
+    stack.cache.set(mirror="dirty:3")
+    stack.cache_options["mirror"] = "dirty:3"
+    wait_for(lambda: stack.cache.status()["resync"] in ("idle", "failed"), 120, "the third copies")
+    status = stack.cache.status()
+    assert (status["resync"], status["below_sectors"], status["trouble"]) == ("idle", 0, "-")
+    assert bad.faults()[0]["hits"] and status["errors_read"] and not kernel_log.matching("dirty data .* discard")
+    bad.heal()
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    start_without(stack, *({0, 1, 2} - {alone}))
+    assert all_there(stack)
+    stack.stop()
+
+
+@pytest.mark.parametrize("how", ["raised", "lost"])
+def test_three_copies_that_are_not_durable(make_disk, kernel_log, how):
+    """Dirty data that one SSD alone had, mirror being raised from none, or two of five being lost, has three copies, and no
+    checkpoint is named since: without that SSD no start finds it.  The status says so until it is over."""
+    kernel_log.expect(FAILS)
+    sizes, mirror, lost = {"raised": ((48,) * 3, "none", ()), "lost": ((48,) * 5, "dirty:3", (3, 4))}[how]
+    stack = make_stack(make_disk, sizes, cache_mirror=mirror, writeback="off", cache_resync_rate=1)
+    make_dirty(stack)
+    for number in lost:
+        lose(stack, number)
+    stack.cache.set(mirror="dirty:3")
+    stack.cache_options["mirror"] = "dirty:3"
+    wait_for(lambda: stack.cache.status()["resync"] == "running", 30, "the resync")
+    assert single(stack) and stack.cache.status()["trouble"] == "single"
+    stack.ssd[0].fail(op="write", from_=8, to=16, status="ok", delay_ms=3000)  # a superblock names a checkpoint
+    stack.cache.set(resync_rate=0)
+    seen = []
+
+    def over() -> bool:
+        seen.append(stack.cache.status())
+        return seen[-1]["resync"] == "idle"
+
+    wait_for(over, 120, "the third copies")
+    between = [s["trouble"] for s in seen if s["resync"] != "idle" and not s["single_sectors"]]
+    assert between and set(between) == {"single"}
+    assert (seen[-1]["trouble"], seen[-1]["below_sectors"]) == ("-", 0)
+    stack.ssd[0].heal()
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    start_without(stack, 0, 1, *lost)
+    assert all_there(stack)
+    stack.stop()

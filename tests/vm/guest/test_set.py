@@ -1836,9 +1836,9 @@ def features(stack: Stack) -> set[int]:
     return {struct.unpack("<Q", s.read(8, 8)[56:64])[0] for s in stack.ssd}
 
 
-def all_three(stack: Stack) -> dict:
+def all_three(stack: Stack, seconds: int = 120) -> dict:
     """What is dirty has all copies that the level asks for.  Status."""
-    wait_for(lambda: (s := stack.cache.status())["resync"] == "idle" and not s["below_sectors"], 120, "the third copies")
+    wait_for(lambda: (s := stack.cache.status())["resync"] == "idle" and not s["below_sectors"], seconds, "the third copies")
     return stack.cache.status()
 
 
@@ -1989,6 +1989,28 @@ def test_three_copies_level_in_use(make_disk, kernel_log, seed):
     wait_for(gone, 120, "the feature to go")
     has(stack, image)
     stack.restart()
+    has(stack, image)
+    stack.stop()
+
+
+@pytest.mark.parametrize(
+    ("before", "sizes", "failures", "alone"), [*(("none", (48, 48, 48), 1, i) for i in range(3)), ("dirty", (48, 48, 48, 48), 0, 1)]
+)
+def test_three_copies_whose_superblock_fails(make_disk, kernel_log, seed, before, sizes, failures, alone):
+    """The last one refuses the superblock that says there may be three: once, and has to stay; always, and leaves three.  Asked for
+    is asked for: in the end there are three copies, and until then the status counts what lacks one."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, sizes, cache_mirror=before, writeback="off", sequential_cutoff=0)
+    image, last = many_writes(stack, seed), stack.ssd[-1]
+    last.fail(op="write", from_=8, to=16, status="ioerr", count=failures)
+    stack.cache.set(mirror="dirty:3")
+    stack.cache_options["mirror"] = "dirty:3"
+    assert last.faults()[0]["hits"] and kernel_log.matching("superblocks cannot say")
+    wait_for(lambda: stack.cache.status()["devices_failed"] == len(sizes) - 3, 30, "what refuses for ever to leave")
+    assert all_three(stack, 40)["dirty_sectors"] > 0
+    cut(stack.ssd)
+    up(stack)
+    start_without(stack, *(set(range(len(sizes))) - {alone}))
     has(stack, image)
     stack.stop()
 
