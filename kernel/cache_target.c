@@ -545,18 +545,32 @@ static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 	return 0;
 }
 
+/*
+ * Stopped by postsuspend, and no other table has taken over, but perhaps `error`, by a removal that was forced.  Of a cache that
+ * runs the same table, loaded again, lets the volumes go on: it has what is dirty.  One that has failed may get none any more, as
+ * its SSDs cannot be read: those that have left it need none, and of the others dm makes an ordinary suspend, which `error` or `-`
+ * ends.  No lock of dm is held here.
+ */
+static void volumes_left_alone(struct cache *c)
+{
+	if (READ_ONCE(c->state) != CACHE_FAILED) {
+		DMERR("cache %pUb: it has no table any more, and its volumes stand still: load that into this device again", c->uuid);
+		return;
+	}
+	DMERR("cache %pUb: it has failed, and has no table any more: of its volumes those go on that have left it", c->uuid);
+	volumes_resume(c);
+}
+
 static void cache_dtr(struct dm_target *ti)
 {
 	struct cache_target *ct = ti->private;
 	struct cache *c = ct->cache;
+	bool alone = false;
 	unsigned int i;
 
 	mutex_lock(&cache_registry_lock);
 	if (c->ti == ti) {
-		/* stopped by postsuspend, and no other table has taken over, but perhaps `error`, by a removal that was forced */
-		if (c->started && !list_empty(&c->targets))
-			DMERR("cache %pUb: it has no table any more, and its volumes stand still: load that into this device again",
-			      c->uuid);
+		alone = c->started && !list_empty(&c->targets);
 		c->ti = NULL;
 		for (i = 0; i < c->nr_devices; i++) {
 			c->dev[i].dev = NULL;
@@ -565,6 +579,8 @@ static void cache_dtr(struct dm_target *ti)
 		}
 	}
 	mutex_unlock(&cache_registry_lock);
+	if (alone)
+		volumes_left_alone(c);
 	cache_target_free(ct);
 }
 

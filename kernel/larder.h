@@ -2035,7 +2035,7 @@ void volume_target_postsuspend(struct volume_target *vt);
 int volume_target_discard_dirty(struct volume_target *vt, const u8 uuid[16]);	/* -EBUSY: bound, or its cache is suspended */
 bool volume_is_claimed(struct volume *v);		/* cache_registry_lock held: bound, or will be when its cache is resumed */
 void volumes_suspend(struct cache *c);			/* its live ones, internally and without flush; c->suspending is set */
-void volumes_resume(struct cache *c);			/* those again; c->suspending is clear */
+void volumes_resume(struct cache *c);			/* those again; c->suspending is clear, or the cache has failed */
 static inline const char *volume_target_name(const struct volume_target *vt)
 {
 	return dm_device_name(dm_table_get_md(vt->ti->table));
