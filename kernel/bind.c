@@ -426,7 +426,7 @@ static int resume_read_super(struct volume_target *vt)
 	return err;
 }
 
-/* cache_registry_lock held.  It has left its cache, which had failed: bound again, it goes past that, with SSDs or without (leave.c). */
+/* cache_registry_lock held.  It has left its cache, which had failed: bound again, it goes past that, and its SSDs (leave.c). */
 static bool has_left(const struct volume_target *vt)
 {
 	return vt->volume && READ_ONCE(vt->cache->state) == CACHE_FAILED && READ_ONCE(vt->volume->leave) == LEAVE_DONE;

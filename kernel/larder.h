@@ -383,6 +383,7 @@ struct cache_device {
 	bool refuses_discards;		/* one has failed */
 	bool refuses;			/* an attempt to end this doubt has found that it takes no write; doubt.lock */
 	struct larder_cache_sb *sb;	/* super_lock */
+	u64 written;			/* generation of the last one that both its copies have got; super_lock */
 };
 
 /* segments_lock held, or for a number that is shown: those that are neither free nor passed over */
