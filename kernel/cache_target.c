@@ -491,7 +491,10 @@ static int check_left(struct cache *c, u32 i, struct block_device *bdev)
 	return err;
 }
 
-/* A running cache goes on with the SSDs it has; one that has left it is not used, whether it is in the table or not. */
+/*
+ * A running cache goes on with the SSDs it has; one that has left it is not used, whether it is in the table or not.  A block device
+ * that it has had open all the time is asked nothing: it may be failing just now, and the set goes on without it then.
+ */
 static int check_members(struct cache_target *ct)
 {
 	struct cache *c = ct->cache;
@@ -502,7 +505,7 @@ static int check_members(struct cache_target *ct)
 		if (READ_ONCE(c->dev[i].failed))
 			continue;
 		if (ct->dev[i] && !memcmp(ct->sb[i]->head.uuid, c->dev[i].uuid, LARDER_UUID_SIZE)) {
-			err = c->ti == ct->ti ? 0 : check_left(c, i, ct->dev[i]->bdev);
+			err = ct->dev[i]->bdev == c->dev[i].bdev ? 0 : check_left(c, i, ct->dev[i]->bdev);
 			if (err) {
 				ct->ti->error = "An SSD is not what the cache left there: the line before names it";
 				return err;
