@@ -426,16 +426,23 @@ static int resume_read_super(struct volume_target *vt)
 	return err;
 }
 
-/* From here to volume_postsuspend(), or to the error, the UUID is ours and the cache is not suspended. */
+/* cache_registry_lock held.  It has left its cache, which had failed: bound again, it goes past that, and its SSDs (leave.c). */
+static bool has_left(const struct volume_target *vt)
+{
+	return vt->volume && READ_ONCE(vt->cache->state) == CACHE_FAILED && READ_ONCE(vt->volume->leave) == LEAVE_DONE;
+}
+
+/* From here to volume_postsuspend(), or to the error, the UUID is ours and the cache is not suspended, or was left. */
 static int resume_claim(struct volume_target *vt)
 {
+	const struct cache *c = vt->cache;
 	int err;
 
 	mutex_lock(&cache_registry_lock);
 	err = check_duplicate(vt);
-	if (!err && vt->cache && (vt->cache->suspending || !vt->cache->started || vt->cache->state == CACHE_SUSPENDED)) {
-		DMERR("%pg: cache %pUb is suspended: resume it, then volume %pUb", vt->backing->bdev, vt->cache->uuid,
-		      vt->sb->head.uuid);
+	if (!err && c && (c->suspending || !c->started || c->state == CACHE_SUSPENDED) && !has_left(vt)) {
+		DMERR("%pg: cache %pUb %s, then volume %pUb", vt->backing->bdev, c->uuid,
+		      c->ti ? "is suspended: resume it" : "has no table: load that into its device, resume it", vt->sb->head.uuid);
 		err = -EBUSY;
 	}
 	if (!err)
@@ -914,7 +921,7 @@ void volume_target_postsuspend(struct volume_target *vt)
 /*
  * All come to rest before one of them is unbound, which volume_target_postsuspend() leaves to this: what the last one waits for
  * may be space that is made by writing back what others have dirty.  dm counts internal suspends: each of ours is taken back
- * once, by volumes_resume(), or by the destructor.
+ * once, by volumes_resume(), or by the destructor of the volume.
  */
 void volumes_suspend(struct cache *c)
 {

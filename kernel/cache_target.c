@@ -443,17 +443,78 @@ static int parse_object(struct cache_target *ct)
 	return 0;
 }
 
-/* A running cache goes on with the SSDs it has; one that has left it is not used, whether it is in the table or not. */
+/* super_lock not held.  Into sb; *least: what both copies have had before that; -ESTALE: it is none that the cache wrote there. */
+static int read_left(struct cache *c, struct cache_device *d, struct block_device *bdev, struct larder_cache_sb *sb, u64 *least,
+		     u64 *most)
+{
+	bool same;
+	const char *why;
+	u64 own;
+	int err;
+
+	mutex_lock(&c->super_lock);
+	*least = d->written;
+	mutex_unlock(&c->super_lock);
+	err = super_read_cache(bdev, sb, &why);
+	if (err) {
+		DMERR("%pg: %s: it is an SSD of cache %pUb, and its superblock cannot be read", bdev, why, c->uuid);
+		return err;
+	}
+	own = le64_to_cpu(sb->head.generation);
+	mutex_lock(&c->super_lock);
+	*most = le64_to_cpu(d->sb->head.generation);
+	/* another life may have come to the same number */
+	same = !memcmp(sb->head.uuid, d->uuid, LARDER_UUID_SIZE) && (own != *most || sb->head.crc == d->sb->head.crc);
+	mutex_unlock(&c->super_lock);
+	return same && own >= *least && own <= *most ? 0 : -ESTALE;
+}
+
+/*
+ * Is it what the cache, which goes on with what it has in memory, left there?  An older copy of it has other data in the slots that
+ * the index names, and not what is said to be durable; one that was started elsewhere has another epoch in the log.  A write that
+ * failed may have left what it wrote, in one copy.  Beside it may be written: in the constructor.
+ */
+static int check_left(struct cache *c, u32 i, struct block_device *bdev)
+{
+	struct larder_cache_sb *sb = kzalloc(LARDER_SB_SIZE, GFP_NOIO);
+	u64 least, most, own;
+	int err = sb ? read_left(c, &c->dev[i], bdev, sb, &least, &most) : -ENOMEM;
+
+	if (err == -ESTALE) {
+		own = le64_to_cpu(sb->head.generation);
+		DMERR("%pg: SSD %u of cache %pUb is not what the cache left there (generation %llu; it left %llu): %s", bdev, i,
+		      c->uuid, own, own < least ? least : most,
+		      own < least ? "put back from an image, or a copy of before? give the one that it has" :
+				    "written to by others since? put back what it had");
+	}
+	kfree(sb);
+	return err;
+}
+
+/*
+ * A running cache goes on with the SSDs it has; one that has left it is not used, whether it is in the table or not.  A block device
+ * that it has had open all the time is asked nothing: it may be failing just now, and the set goes on without it then.
+ */
 static int check_members(struct cache_target *ct)
 {
 	struct cache *c = ct->cache;
+	int err;
 	u32 i;
 
 	for (i = 0; c->started && i < c->nr_devices; i++) {
-		if (READ_ONCE(c->dev[i].failed) || (ct->dev[i] && !memcmp(ct->sb[i]->head.uuid, c->dev[i].uuid, LARDER_UUID_SIZE)))
+		if (READ_ONCE(c->dev[i].failed))
 			continue;
+		if (ct->dev[i] && !memcmp(ct->sb[i]->head.uuid, c->dev[i].uuid, LARDER_UUID_SIZE)) {
+			err = ct->dev[i]->bdev == c->dev[i].bdev ? 0 : check_left(c, i, ct->dev[i]->bdev);
+			if (err) {
+				ct->ti->error = "An SSD is not what the cache left there: the line before names it";
+				return err;
+			}
+			continue;
+		}
 		DMERR("cache %pUb: SSD %u is in use, and the table has %s for it: give it, or remove it first", c->uuid, i,
 		      ct->dev[i] ? "another one" : "'-'");
+		ct->ti->error = "An SSD that the cache uses is not in the table";
 		return -EINVAL;
 	}
 	return 0;
@@ -524,12 +585,9 @@ static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 		err = parse_options(ct, &as);
 	if (!err)
 		err = parse_object(ct);
-	if (!err) {
-		/* and again in preresume: it would leave the cache and its volumes suspended */
+	/* and again in preresume: it would leave the cache and its volumes suspended */
+	if (!err)
 		err = check_members(ct);
-		if (err)
-			ti->error = "An SSD that the cache uses is not in the table";
-	}
 	if (!err)
 		err = check_joiner(ct);
 	if (!err && ct->set.commit == COMMIT_BUFFERED) {
@@ -545,18 +603,33 @@ static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 	return 0;
 }
 
+/*
+ * Stopped by postsuspend, and no other table has taken over, but perhaps `error`, by a removal that was forced.  Of a cache that
+ * runs the same table, loaded again, lets the volumes go on: it has what is dirty.  One that has failed may get none any more, as
+ * its SSDs cannot be read: those that have left it need none, and of the others dm makes an ordinary suspend, which `error` or `-`
+ * ends.  No lock of dm is held here.
+ */
+static void volumes_left_alone(struct cache *c)
+{
+	if (READ_ONCE(c->state) != CACHE_FAILED) {
+		DMERR("cache %pUb: it has no table any more, and its volumes stand still: load that into this device again",
+		      c->uuid);
+		return;
+	}
+	DMERR("cache %pUb: it has failed, and has no table any more: of its volumes those go on that have left it", c->uuid);
+	volumes_resume(c);
+}
+
 static void cache_dtr(struct dm_target *ti)
 {
 	struct cache_target *ct = ti->private;
 	struct cache *c = ct->cache;
+	bool alone = false;
 	unsigned int i;
 
 	mutex_lock(&cache_registry_lock);
 	if (c->ti == ti) {
-		/* stopped by postsuspend, and no other table has taken over, but perhaps `error`, by a removal that was forced */
-		if (c->started && !list_empty(&c->targets))
-			DMERR("cache %pUb: it has no table any more, and its volumes stand still: load that into this device again",
-			      c->uuid);
+		alone = c->started && !list_empty(&c->targets);
 		c->ti = NULL;
 		for (i = 0; i < c->nr_devices; i++) {
 			c->dev[i].dev = NULL;
@@ -565,6 +638,8 @@ static void cache_dtr(struct dm_target *ti)
 		}
 	}
 	mutex_unlock(&cache_registry_lock);
+	if (alone)
+		volumes_left_alone(c);
 	cache_target_free(ct);
 }
 
@@ -829,6 +904,35 @@ static void cache_unstop(struct cache *c)
 	mutex_unlock(&c->super_lock);
 }
 
+/*
+ * What the cache says of an SSD's durable data was flushed on the block device that it has had.  On another one, a copy, or where
+ * nobody had it meanwhile, it is, before anybody believes it.  One that joins as another than it was begins again.
+ */
+static int check_devices(struct cache_target *ct)
+{
+	struct cache *c = ct->cache;
+	struct block_device *bdev;
+	int err = 0;
+	u32 i;
+
+	for (i = 0; i < c->nr_devices && !err; i++) {
+		struct cache_device *d = &c->dev[i];
+
+		bdev = ct->dev[i] ? ct->dev[i]->bdev : NULL;
+		if (!bdev || bdev == d->bdev)
+			continue;
+		if (d->joining && bdev->bd_dev == c->joining_dev && (check_left(c, i, bdev) || blkdev_issue_flush(bdev)))
+			c->joining_dev = 0;
+		if (READ_ONCE(d->failed) || READ_ONCE(c->state) == CACHE_FAILED)
+			continue;
+		err = blkdev_issue_flush(bdev);
+		if (err)
+			DMERR("%pg: the flush that SSD %u of cache %pUb needs failed: error %d; check the device and its cables",
+			      bdev, i, c->uuid, err);
+	}
+	return err;
+}
+
 static int cache_preresume(struct dm_target *ti)
 {
 	struct cache_target *ct = ti->private;
@@ -839,7 +943,7 @@ static int cache_preresume(struct dm_target *ti)
 	if (err)
 		goto out;
 	loaded = ct->cache->started && ct->cache->ti != ti;
-	err = check_members(ct) ?: check_growth(ct);
+	err = check_members(ct) ?: check_growth(ct) ?: (loaded ? check_devices(ct) : 0);
 	if (err)
 		goto out;
 	mutex_lock(&ct->lock);

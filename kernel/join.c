@@ -254,7 +254,10 @@ int join_begin(struct cache *c, struct cache_device *d, const struct larder_cach
 {
 	int err;
 
+	mutex_lock(&c->super_lock);
 	memcpy(d->sb, sb, LARDER_SB_SIZE);
+	d->written = le64_to_cpu(sb->head.generation);
+	mutex_unlock(&c->super_lock);
 	memcpy(d->uuid, sb->head.uuid, sizeof(d->uuid));
 	flusher_init(&d->flusher, c, NULL);
 	d->flusher.bdev = d->bdev;

@@ -385,6 +385,7 @@ struct cache_device {
 	bool refuses_discards;		/* one has failed */
 	bool refuses;			/* an attempt to end this doubt has found that it takes no write; doubt.lock */
 	struct larder_cache_sb *sb;	/* super_lock */
+	u64 written;			/* generation of the last one that both its copies have got; super_lock */
 };
 
 /* segments_lock held, or for a number that is shown: those that are neither free nor passed over */
@@ -2097,7 +2098,7 @@ void volume_target_postsuspend(struct volume_target *vt);
 int volume_target_discard_dirty(struct volume_target *vt, const u8 uuid[16]);	/* -EBUSY: bound, or its cache is suspended */
 bool volume_is_claimed(struct volume *v);		/* cache_registry_lock held: bound, or will be when its cache is resumed */
 void volumes_suspend(struct cache *c);			/* its live ones, internally and without flush; c->suspending is set */
-void volumes_resume(struct cache *c);			/* those again; c->suspending is clear */
+void volumes_resume(struct cache *c);			/* those again; c->suspending is clear, or the cache has failed */
 static inline const char *volume_target_name(const struct volume_target *vt)
 {
 	return dm_device_name(dm_table_get_md(vt->ti->table));

@@ -425,8 +425,10 @@ int cache_super_write(struct cache *c, u32 flags)
 		err = super_write_copies(c, d, d->bdev, &d->sb->head, &b_first);
 		if (err && !joins)
 			error = error ?: err;
-		if (!err)
-			written |= 1u << i;
+		if (err)
+			continue;
+		written |= 1u << i;
+		d->written = le64_to_cpu(d->sb->head.generation);
 	}
 	c->sb_generation++;
 	/* one that fails just now, or is missing, has not got it, and may be all that is left, by the set as it was (rule 14) */

@@ -884,15 +884,21 @@ struct swap {
 
 /*
  * Makes the loaded table live: the kernel suspends, swaps and resumes in one call, which a kill does not divide.  When the new table does
- * not resume the old one is gone, the device suspended: it is loaded again.  Returns 0 or an error, with the old table live if that could be.
+ * not resume the old one is gone, the device suspended: it is loaded again.  It is resumed also where that cannot be, as where an SSD that it
+ * names has died since: the kernel may have refused to swap, and have the old one still, or take the new one now; and once more where it has
+ * refused again, as the table that was loaded is gone then, and what it has is left.  Returns 0 or an error, with the old table live if that
+ * could be.
  */
 static int swap_tables(void *argument)
 {
 	const struct swap *swap = argument;
 	int error = resume(swap->name);
 
-	if (error && mapped_suspended(swap->name) && !load(swap->name, swap->target, swap->sectors, swap->old))
-		resume(swap->name);
+	if (error && mapped_suspended(swap->name)) {
+		load(swap->name, swap->target, swap->sectors, swap->old);
+		if (resume(swap->name))
+			resume(swap->name);
+	}
 	return error;
 }
 

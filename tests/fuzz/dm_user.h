@@ -47,6 +47,7 @@ void dm_put_device(struct dm_target *ti, struct dm_dev *dev);
 #define dm_noflush_suspending(ti) ((void)(ti), false)
 #define bdev_read_only(bdev)	 ((bdev)->read_only)
 #define bdev_logical_block_size(bdev) ((void)(bdev), 512u)
+#define blkdev_issue_flush(bdev)	     ((void)(bdev), 0)
 
 #define DM_TARGET_SINGLETON	   1
 #define DM_TARGET_ALWAYS_WRITEABLE 2

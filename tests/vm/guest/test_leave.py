@@ -5,7 +5,7 @@ stale from then on, if it comes back, before anything has reached the backing pa
 import concurrent.futures
 
 import pytest
-from lib import simdisk
+from lib import command, dm_ioctl, simdisk
 from lib.larder import DATA_SECTOR, Stack, Volume, backing_alone, larder, wait_for
 from lib.oracle import Load, Oracle
 from lib.sets import kill, make_ssds
@@ -399,3 +399,105 @@ def test_what_is_dirty_stays(make_disk, make_oracle, kernel_log):
     stack.start()
     dirty.verify(after="crash")
     stack.verify_alone(dirty)
+
+
+def remove_by_force(stack: Stack) -> None:
+    """The dm device of the cache has `error` from here on; it stays, as a table of the volume names it."""
+    command.run("dmsetup", "remove", "--force", "c", check=False)
+    assert stack.cache.table().split()[2:] == ["error"]
+
+
+def test_handle_is_removed_by_force(make_disk, make_oracle, kernel_log):
+    """The only SSD is dead, the volume has left: what is done to the handle of the cache does not concern it any more."""
+    kernel_log.expect(NOISE)
+    stack = make(make_disk, mode="writethrough")
+    oracle = make_oracle(stack.volume, size="24m")
+    oracle.run(ops=500)
+    kill(stack.ssd)
+    oracle.run(ops=100)
+    passing(stack)
+    remove_by_force(stack)
+    assert not dm_ioctl.is_held("v") and not stack.volume.info()["suspended"]
+    for again in (lambda: None, lambda: (stack.volume.suspend(), stack.volume.resume())):
+        again()
+        passing(stack)
+        oracle.run(ops=200)
+        stack.volume.flush()
+        oracle.verify()
+    stack.volume.reload(stack.line(cached=False))
+    assert stack.volume.status()["state"] == "passthrough"
+    oracle.run(ops=200)
+    oracle.verify()
+    stack.volume.remove()
+    stack.cache.remove()
+    stack.volume = stack.cache = None
+    oracle.verify(device=backing_alone(stack.hdd))
+
+
+def test_handle_is_removed_beside_dirty_data(make_disk, make_oracle, kernel_log):
+    """The same with what is dirty on the SSD, which cannot be read: the volume is suspended, and can be removed, or has its data
+    given up."""
+    kernel_log.expect(NOISE)
+    stack, oracle = make_dirty(make_disk, make_oracle)
+    stack.volume.flush()
+    uuid = stack.cache.status()["uuid"]
+    for last in (False, True):
+        kill(stack.ssd)
+        oracle.run(ops=50, errors_ok=True)
+        wait_for(lambda: stack.volume.status()["state"] == "cache-failed", 60, "writes to fail")
+        remove_by_force(stack)
+        assert not dm_ioctl.is_held("v") and stack.volume.info()["suspended"]
+        with pytest.raises(command.CommandError):
+            stack.volume.resume()
+        assert kernel_log.said("has no table: load that into its device")
+        if last:
+            stack.volume.message("discard_dirty", uuid)
+            stack.volume.load(stack.line(cached=False))
+            stack.volume.resume()
+            stack.volume.write(0, bytes(4096))
+            stack.volume.flush()
+            stack.volume.remove()
+        else:
+            command.run("dmsetup", "remove", "--force", "v", seconds=60)
+        stack.cache.remove()
+        stack.volume = stack.cache = None
+        if not last:
+            stack.ssd.heal()
+            stack.start()
+            oracle.verify(after="crash")
+            assert stack.volume.status()["dirty_sectors"]
+
+
+def test_handle_comes_back(make_disk, make_oracle, kernel_log):
+    """Behind a removal by force the table of the cache, loaded into the same device again, lets its volumes go on: of one that runs
+    by itself, of one that has failed, and can be read, when they are resumed."""
+    kernel_log.expect(NOISE)
+    stack, oracle = make_dirty(make_disk, make_oracle)
+    table = stack.cache.table()
+
+    def comes_back() -> None:
+        stack.cache.load(table)
+        stack.cache.resume()
+
+    remove_by_force(stack)
+    assert dm_ioctl.is_held("v")
+    comes_back()
+    assert not dm_ioctl.is_held("v") and not stack.volume.info()["suspended"]
+    oracle.verify()
+    oracle.run(ops=100)
+    assert stack.volume.status()["dirty_sectors"]
+    stack.hdd.fail(op="write", status="ioerr")
+    kill(stack.ssd, READ_ONLY)
+    oracle.run(ops=50, errors_ok=True)
+    wait_for(lambda: stack.volume.status()["state"] == "cache-failed", 60, "writes to fail")
+    remove_by_force(stack)
+    assert not dm_ioctl.is_held("v") and stack.volume.info()["suspended"]
+    stack.hdd.heal()
+    comes_back()
+    stack.volume.resume()
+    passing(stack)
+    oracle.verify()
+    stack.volume.take_told()
+    oracle.run(ops=100)
+    oracle.verify()
+    stack.stop()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from lib import command, dm, simdisk
 from lib.block import SECTOR, BlockDevice
+from lib.damage_edits import seal
 from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, wait_for
 from lib.sets import make_ssds, small_stack
 
@@ -481,6 +482,101 @@ def test_image_of_the_ssd_as_it_is(stack):
     put_back(stack.ssd, image(stack.ssd))
     stack.start()
     assert stack.volume.read(1000, 64) == A
+    stack.stop()
+
+
+def other_table(stack: Stack, copy: BlockDevice) -> str:
+    return Cache.line([copy], **stack.cache_options)
+
+
+def goes_on(stack: Stack, table: str, data: bytes) -> None:
+    """With this table, and what it was given last."""
+    stack.cache.load(table)
+    stack.cache.resume()
+    assert stack.volume.read(1000, 64) == data
+    stack.volume.write(3000, data)
+    stack.volume.flush()
+    assert stack.volume.read(3000, 64) == data
+
+
+def not_as_left(stack: Stack, kernel_log, disk: simdisk.Simdisk, table: str) -> None:
+    """Nothing is written to it, and the log says which one it is."""
+    kernel_log.mark()
+    with unchanged(disk), pytest.raises(command.CommandError):
+        stack.cache.load(table)
+        stack.cache.resume()
+    assert kernel_log.matching(f"{disk.kernel_name}: SSD 0 of cache {UUID} is not what the cache left there")
+
+
+@pytest.mark.parametrize("loaded", ["a superblock was written since", "none was"])
+def test_copy_of_the_ssd_of_a_running_cache(stack, make_disk, kernel_log, loaded):
+    """What is loaded into a cache that runs names a copy of its SSD, of before what was written since: the index would find other
+    data in it.  If that is known as it is loaded nothing is suspended; else the table that it had goes on."""
+    copy = make_disk("ssd1", model="null", mb=32, wce=1, fua=1)
+    stack.volume.set(writeback="off")
+    stack.volume.write(1000, A)
+    stack.volume.flush()
+    put_back(copy, image(stack.ssd))
+    table = stack.cache.table()
+    if loaded != "none was":
+        stack.cache.message("checkpoint")
+    stack.volume.write(1000, B)
+    stack.volume.flush()
+    not_as_left(stack, kernel_log, copy, other_table(stack, copy))
+    if loaded != "none was":
+        assert stack.cache.table() == table and not stack.cache.info()["suspended"]
+        assert stack.volume.read(1000, 64) == B
+    goes_on(stack, table, B)
+    stack.restart()
+    assert stack.volume.read(1000, 64) == B
+    stack.stop()
+
+
+def test_copy_of_the_ssd_of_a_suspended_cache(stack, make_disk):
+    """It is what the cache left there: an SSD is exchanged for a copy with nothing stopped.  What nobody has flushed on that is
+    before anything else is asked of it."""
+    copy = make_disk("ssd1", model="null", mb=32, wce=1, fua=1)
+    stack.volume.set(writeback="off")
+    stack.volume.write(1000, A)
+    stack.volume.flush()
+    stack.cache.suspend()
+    put_back(copy, image(stack.ssd))
+    with simdisk.Trace() as trace:
+        goes_on(stack, other_table(stack, copy), A)
+        commands = [c.op for c in trace.commands(copy) if c.op != "read"]
+    assert commands[:2] == ["flush", "flush"], commands[:8]  # the other one is of the superblock
+    stack.ssd = copy
+    stack.restart()
+    assert stack.volume.read(1000, 64) == A
+    stack.stop()
+
+
+def test_ssd_is_another_one_behind_wipe_table(stack, kernel_log):
+    """Nobody has the SSD open, and the cache is to go on with what it has in memory: what was put back from an image, or written to
+    by others, is refused; what it left there is taken."""
+    stack.volume.set(writeback="off")
+    stack.volume.write(1000, A)
+    stack.volume.flush()
+    old, table = image(stack.ssd), stack.cache.table()
+    stack.volume.write(1000, B)
+    stack.volume.flush()
+    command.run("dmsetup", "wipe_table", "c")
+    left = image(stack.ssd)
+    put_back(stack.ssd, old)
+    not_as_left(stack, kernel_log, stack.ssd, table)
+    put_back(stack.ssd, left)
+    for field in (32, 96):  # generation; created: another life may have come to the same generation
+        sb = bytearray(stack.ssd.read(8, 8))
+        struct.pack_into("<Q", sb, field, struct.unpack_from("<Q", sb, field)[0] + 1)
+        seal(sb, "larder_cache_sb")
+        stack.ssd.write(8, bytes(sb))
+        stack.ssd.flush()
+        not_as_left(stack, kernel_log, stack.ssd, table)
+        assert kernel_log.matching("written to by others since")
+        put_back(stack.ssd, left)
+    goes_on(stack, table, B)
+    stack.restart()
+    assert stack.volume.read(1000, 64) == B
     stack.stop()
 
 

@@ -21,13 +21,14 @@ WORDS = {
     TABLE: "status",
     MESSAGE: "message",
 }
-FLAG_SUSPEND, FLAG_TABLE, FLAG_FULL, FLAG_SKIP_LOCKFS, FLAG_NOFLUSH, FLAG_DATA_OUT = (
+FLAG_SUSPEND, FLAG_TABLE, FLAG_FULL, FLAG_SKIP_LOCKFS, FLAG_NOFLUSH, FLAG_DATA_OUT, FLAG_INTERNAL_SUSPEND = (
     1 << 1,
     1 << 4,
     1 << 8,
     1 << 10,
     1 << 11,
     1 << 16,
+    1 << 18,
 )
 HEAD = struct.Struct("=3I2I I i 3I Q 128s 129s 7x")  # version, data_size, data_start, target_count, open_count, flags, ...
 TARGET = struct.Struct("=QQiI16s")
@@ -95,6 +96,11 @@ def suspend(name: str, *, noflush: bool = False, nolockfs: bool = False) -> None
 
 def resume(name: str) -> None:
     _ioctl(SUSPEND, name)
+
+
+def is_held(name: str) -> bool:
+    """Suspended by the kernel: who suspends, resumes or removes it waits until that ends."""
+    return bool(_ioctl(STATUS, name).flags & FLAG_INTERNAL_SUSPEND)
 
 
 def load(name: str, table: str) -> None:
