@@ -584,8 +584,9 @@ def test_polkit(bus, members, command, polkit):
             assert "denied" in run.stderr
             assert process.stdout.readline() == f"{NAME}.{action} {NOBODY} 1\n"
         made = ["sasasa{sv}", "films", 1, "/dev/a", 1, "/dev/s"]
-        for more, action in (([1, "mkfs", "s", "btrfs"], "manage"), ([2, "mkfs", "s", "btrfs", "mkfs-options", "s", "-M"], "destroy")):
-            run = bus.call(ROOT, f"{NAME}.Manager", "Create", *made, *more, code=1, user=NOBODY)
+        for more, action in (([], "manage"), (["mkfs-options", "s", "-M"], "destroy")):
+            given = [1 + len(more) // 3, "mkfs", "s", "btrfs", *more]
+            run = bus.call(ROOT, f"{NAME}.Manager", "Create", *made, *given, code=1, user=NOBODY)
             assert "denied" in run.stderr
             assert process.stdout.readline() == f"{NAME}.{action} {NOBODY} 1\n"
         # root is not asked about
