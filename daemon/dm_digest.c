@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include "../lib/cow.h"
+#include "../lib/crypt_layer.h"
 #include "../lib/dm.h"
 #include "../lib/message.h"
 #include "../lib/snapshot.h"
@@ -26,14 +27,34 @@ static void add_mapped(uint64_t *digest, const struct mapped *one)
 			       (uint64_t)one->target_number, one->suspended, one->events));
 }
 
-/* What has a UUID of ours, of whatever target: what lies below and beside volumes. */
-static void add_beside(uint64_t *digest, const char *name)
+/* The LUKS layer on a volume, by its name: as it comes and goes without larder, too, and whether a stack is locked hangs on it. */
+static bool is_crypt_of(const char *name, const char *uuid, const struct mapped_list *mapped)
+{
+	size_t length = strlen(name), end = strlen(CRYPT_END);
+
+	if (strncmp(uuid, "CRYPT-LUKS2-", strlen("CRYPT-LUKS2-")) || length <= end || strcmp(name + length - end, CRYPT_END))
+		return false;
+	for (size_t i = 0; i < mapped->number; i++) {
+		const struct mapped *one = &mapped->mapped[i];
+
+		if (!one->cache && strlen(one->name) == length - end && !memcmp(one->name, name, length - end))
+			return true;
+	}
+	return false;
+}
+
+/* What has a UUID of ours, of whatever target: what lies below and beside volumes; and on them. */
+static void add_beside(uint64_t *digest, const char *name, const struct mapped_list *mapped)
 {
 	char uuid[DM_UUID_MAX];
 	struct cow_status status = { 0 };
 	dev_t number;
 
-	if (!mapped_look(name, uuid, &number) || strncmp(uuid, "LARDER-", strlen("LARDER-")))
+	if (!mapped_look(name, uuid, &number))
+		return;
+	if (is_crypt_of(name, uuid, mapped))
+		add(digest, must_print("%s %s %d\n", name, uuid, mapped_is_shown(uuid)));
+	if (strncmp(uuid, "LARDER-", strlen("LARDER-")))
 		return;
 	if (strstr(uuid, BELOW_SNAPSHOT))
 		cow_status_of(name, &status);
@@ -49,7 +70,7 @@ void dm_digest_take(struct dm_digest *digest)
 	for (size_t i = 0; i < mapped.number; i++)
 		add_mapped(&digest->ours, &mapped.mapped[i]);
 	for (size_t i = 0; i < names.number; i++)
-		add_beside(&digest->ours, names.name[i]);
+		add_beside(&digest->ours, names.name[i], &mapped);
 	for (size_t i = 0; i < names.nr_half; i++)
 		add(&digest->ours, must_print("half %s\n", names.half[i]));
 	digest->all = digest->ours;

@@ -8,7 +8,7 @@
 
 struct dm_digest {
 	bool known; /* it could be asked */
-	uint64_t ours; /* of larder's devices: names, UUIDs, numbers, how many events each has raised, which are suspended or have no table; how full stores are */
+	uint64_t ours; /* of larder's devices: names, UUIDs, numbers, how many events each has raised, which are suspended or have no table; how full stores are; LUKS on volumes */
 	uint64_t all; /* the same, and the names of all others */
 };
 

@@ -141,12 +141,13 @@ static void tell(enum assembly_event event, const uint8_t uuid[16], const char *
 /* ------------------------------------------------------------------ the child */
 
 static int seen_file; /* of seen() */
+static const struct objects *seen_last; /* of the look before */
 
 static void seen(const struct look *look, const struct plan *plan)
 {
 	struct objects objects;
 
-	objects_make(&objects, look, plan);
+	objects_make(&objects, look, plan, seen_last);
 	if (objects_write(&objects, seen_file))
 		remark("cannot keep what is to be shown on the bus");
 	objects_free(&objects);
@@ -196,6 +197,7 @@ static _Noreturn void pass(const struct daemon *daemon)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	shared = daemon->shared;
 	seen_file = daemon->seen;
+	seen_last = bus_seen(daemon->bus);
 	result = assembly_pass(&assembly);
 	if (!assembly.blind) /* else what was told stands */
 		keep(daemon, &assembly);

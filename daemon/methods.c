@@ -67,7 +67,7 @@ static const struct method_option create_options[] = {
 	{ "cipher", "s", "--cipher", NULL },
 	HEADER_BACKUP,
 	{ "mkfs", "s", "--mkfs", NULL },
-	{ "mkfs-options", "s", "--mkfs-options", NULL },
+	{ "mkfs-options", "s", "--mkfs-options", "destroy" }, /* words of another program */
 	{ "filesystem-label", "s", "--label", NULL },
 	{ "mount", "s", "--mount", NULL },
 	{ "essential", "b", "--essential", NULL },

@@ -17,6 +17,15 @@
 #include "jobs.h"
 #include "shown.h"
 
+static void append_lines(struct object *o, const char *property, const char *lines)
+{
+	char *copy = must_print("%s", lines), *rest = copy, *line;
+
+	while (*copy && (line = strsep(&rest, "\n")))
+		object_append(o, property, line);
+	free(copy);
+}
+
 static char *path_of_device(const struct fact_member *m)
 {
 	char *path;
@@ -189,7 +198,30 @@ static const char *state_of(const struct stack *s, bool whole, const struct obje
 	return s->encrypted && !crypt_is_open(s) ? "locked" : "running";
 }
 
-static void take_stack(struct objects *objects, const struct stack *s, bool whole, const uint8_t *cache)
+/* What an entry in brief does not tell, as the last look had it. */
+static void take_known(struct object *o, const struct objects *last)
+{
+	static const char *const kept[] = { "Encrypted", "MountPoint", "Snapshots" };
+	const struct object *known = objects_find(last, o->path);
+
+	for (size_t i = 0; known && i < sizeof(kept) / sizeof(kept[0]); i++) {
+		object_set(o, kept[i], "%s", "");
+		append_lines(o, kept[i], object_value(known, kept[i]));
+	}
+}
+
+static void take_description(struct object *o, const struct stack *s)
+{
+	object_set(o, "Encrypted", "%d", s->encrypted);
+	object_set(o, "MountPoint", "%s", s->mount);
+	object_set(o, "Snapshots", "%s", "");
+	for (uint32_t i = 0; i < s->snapshots; i++)
+		if (s->snapshot[i].state == SNAPSHOT_READY)
+			object_append(o, "Snapshots", s->snapshot[i].name);
+}
+
+/* last: what is known of one that is described in brief; NULL: it is not. */
+static void take_stack(struct objects *objects, const struct stack *s, bool whole, const uint8_t *cache, const struct objects *last)
 {
 	char *path = object_path(OBJECT_STACK, s->uuid), *cache_path = object_path(OBJECT_CACHE, cache), *volume_path, text[UUID_TEXT];
 	struct object *o, *volume;
@@ -201,17 +233,14 @@ static void take_stack(struct objects *objects, const struct stack *s, bool whol
 	volume = (struct object *)objects_find(objects, volume_path);
 	/* the volume's description is the whole one, and the SSDs have the newer one of a stack that is being made or removed */
 	if (!*object_value(o, "UUID") || whole) {
-		bool first = !*object_value(o, "Snapshots");
-
 		object_set(o, "Name", "%s", s->name);
 		object_set(o, "UUID", "%s", uuid_text(s->uuid, text));
-		object_set(o, "Encrypted", "%d", s->encrypted);
-		object_set(o, "MountPoint", "%s", s->mount);
+		if (last)
+			take_known(o, last);
+		else
+			take_description(o, s);
 		object_set(o, "Cache", "%s", cache_path);
 		object_set(o, "State", "%s", state_of(s, whole, volume));
-		for (uint32_t i = 0; first && i < s->snapshots; i++)
-			if (s->snapshot[i].state == SNAPSHOT_READY)
-				object_append(o, "Snapshots", s->snapshot[i].name);
 	}
 	if (volume) {
 		object_set(o, "Volume", "%s", volume_path);
@@ -222,7 +251,7 @@ static void take_stack(struct objects *objects, const struct stack *s, bool whol
 	free(volume_path);
 }
 
-static void take_stacks(struct objects *objects, const struct members *members)
+static void take_stacks(struct objects *objects, const struct members *members, const struct objects *last)
 {
 	struct stack_list *list = must_allocate(malloc(sizeof(*list)));
 	struct stack stack;
@@ -235,10 +264,10 @@ static void take_stacks(struct objects *objects, const struct members *members)
 		if (le32toh(sb->head.kind) == LARDER_KIND_VOLUME && !stack_decode(sb->volume.stack, &stack, &there) && there) {
 			stack_part(&stack, "volume", part);
 			if (!memcmp(part, sb->head.uuid, 16))
-				take_stack(objects, &stack, true, stack.cache);
+				take_stack(objects, &stack, true, stack.cache, NULL);
 		} else if (le32toh(sb->head.kind) == LARDER_KIND_CACHE && !stack_list_decode(sb->cache.stack, list, &there)) {
 			for (size_t k = 0; k < list->number; k++)
-				take_stack(objects, &list->stack[k], false, sb->cache.cache_uuid);
+				take_stack(objects, &list->stack[k], false, sb->cache.cache_uuid, list->brief[k] ? last : NULL);
 		}
 	}
 	free(list);
@@ -277,11 +306,8 @@ static void collect_problems(struct objects *objects)
 		for (size_t k = 0; o->kind == OBJECT_STACK && k < 2; k++) {
 			const struct object *part = objects_find(objects, object_value(o, below[k]));
 			const char *all = part ? object_value(part, "Problems") : NULL;
-			char *copy = must_print("%s", all ? all : ""), *rest = copy, *line;
 
-			while (*copy && (line = strsep(&rest, "\n")))
-				object_append(o, "Problems", line);
-			free(copy);
+			append_lines(o, "Problems", all ? all : "");
 		}
 	}
 }
@@ -302,7 +328,7 @@ static void cut_references(struct objects *objects)
 	}
 }
 
-void objects_make(struct objects *objects, const struct look *look, const struct plan *plan)
+void objects_make(struct objects *objects, const struct look *look, const struct plan *plan, const struct objects *last)
 {
 	*objects = (struct objects){ 0 };
 	for (size_t i = 0; i < look->mapped.number; i++)
@@ -310,7 +336,7 @@ void objects_make(struct objects *objects, const struct look *look, const struct
 	for (size_t i = 0; i < look->facts.nr_members; i++)
 		take_member(objects, &look->facts.member[i]);
 	link_volumes(objects);
-	take_stacks(objects, &look->members);
+	take_stacks(objects, &look->members, last);
 	for (size_t i = 0; i < plan->nr_refusals; i++)
 		take_refusal(objects, &plan->refusal[i]);
 	collect_problems(objects);

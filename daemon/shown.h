@@ -6,6 +6,7 @@
 #include "facts.h"
 #include "objects.h"
 
-void objects_make(struct objects *objects, const struct look *look, const struct plan *plan);
+/* last: those of the look before: of a stack whose disks are away they have what nothing else tells. */
+void objects_make(struct objects *objects, const struct look *look, const struct plan *plan, const struct objects *last);
 
 #endif

@@ -11,7 +11,7 @@
 
 char *crypt_name(const struct stack *stack)
 {
-	return must_print("%s-crypt", stack->name);
+	return must_print("%s" CRYPT_END, stack->name);
 }
 
 char *crypt_tags_name(const struct stack *stack)

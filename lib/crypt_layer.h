@@ -7,7 +7,9 @@
 
 #include "stack.h"
 
-char *crypt_name(const struct stack *stack); /* "NAME-crypt"; the caller frees it */
+#define CRYPT_END "-crypt" /* of its name */
+
+char *crypt_name(const struct stack *stack); /* NAME and CRYPT_END; the caller frees it */
 char *crypt_tags_name(const struct stack *stack); /* "NAME-crypt_dif": dm-integrity below it, as libcryptsetup calls it */
 bool crypt_is_ours(const struct stack *stack, const char *dm_uuid);
 /* Is it open?  *half: it is there without a live table: whoever opens it is at it just now, or was killed. */

@@ -47,9 +47,10 @@ enum waits {
 	WAITS_LATER,
 };
 
-/* What the marked line becomes: another one, or none, or (keep) the same but for what is given. */
+/* What marked lines become: another one, or none, or (keep) the same but for what is given. */
 struct change {
 	const char *mark, *source, *directory, *type;
+	const char *before; /* only those that name this directory; NULL: all */
 	unsigned flags;
 	bool keep;
 	enum waits waits; /* does a boot? */
@@ -130,7 +131,53 @@ static bool has_option(const char *line, const char *option)
 	}
 }
 
-/* All lines of from but the marked one, which may change.  Returns 0 or -errno: then some are missing. */
+/* Two paths of one place, as text: whatever is mounted there, or hangs, is not asked. */
+static bool is_same_path(const char *a, const char *b)
+{
+	for (;;) {
+		size_t length;
+
+		a += strspn(a, "/");
+		b += strspn(b, "/");
+		length = strcspn(a, "/");
+		if (length != strcspn(b, "/") || memcmp(a, b, length))
+			return false;
+		if (!length)
+			return true;
+		a += length;
+		b += length;
+	}
+}
+
+/* The first two fields of a line, decoded, to be freed; false: it is a remark, or has none. */
+static bool take_place(const char *line, char **source, char **directory)
+{
+	const char *at = line + strspn(line, " \t"), *behind = at + strcspn(at, " \t\n"), *second = behind + strspn(behind, " \t");
+
+	if (*at == '#' || behind == at)
+		return false;
+	*source = must_print("%.*s", (int)(behind - at), at);
+	*directory = must_print("%.*s", (int)strcspn(second, " \t\n"), second);
+	mounts_decode(*source);
+	mounts_decode(*directory);
+	return true;
+}
+
+/* Does it name that directory?  One that is empty none does. */
+static bool names_directory(const char *line, const char *directory)
+{
+	char *source, *place;
+	bool named;
+
+	if (!take_place(line, &source, &place))
+		return false;
+	named = *place == '/' && *directory && is_same_path(place, directory);
+	free(source);
+	free(place);
+	return named;
+}
+
+/* All lines of from but the marked ones, which may change.  Returns 0 or -errno: then some are missing. */
 static int copy_others(FILE *from, FILE *to, const struct change *change)
 {
 	char *line = NULL;
@@ -139,7 +186,7 @@ static int copy_others(FILE *from, FILE *to, const struct change *change)
 
 	errno = 0;
 	while ((length = getline(&line, &room, from)) > 0) {
-		bool marked = has_option(line, change->mark);
+		bool marked = has_option(line, change->mark) && (!change->before || names_directory(line, change->before));
 
 		if (marked && !change->keep)
 			continue;
@@ -252,6 +299,29 @@ static int find_marked(FILE *file, const char *mark, bool *remote)
 	return error ? error : (int)found;
 }
 
+/* Of several with the mark those that name its directory; an only one that names another is one that was cut off, or changed by hand.  0, or -errno. */
+static int choose(FILE *file, struct change *change)
+{
+	unsigned marked = 0, named = 0;
+	char *line = NULL;
+	size_t room = 0;
+	int error;
+
+	errno = 0;
+	while (getline(&line, &room, file) > 0) {
+		bool ours = has_option(line, change->mark);
+
+		marked += ours;
+		named += ours && names_directory(line, change->before);
+	}
+	error = feof(file) ? 0 : errno ? -errno : -EIO;
+	free(line);
+	rewind(file);
+	if (!error && !named && marked == 1)
+		change->before = NULL;
+	return error || named || marked < 2 || !*change->before ? error : -ENOTUNIQ;
+}
+
 static int apply(const uint8_t uuid[16], struct change change)
 {
 	char *real = realpath(fstab_path(), NULL); /* where it is a link that stays one */
@@ -264,6 +334,10 @@ static int apply(const uint8_t uuid[16], struct change change)
 	change.mark = mark;
 	if (from && !change.type)
 		there = find_marked(from, mark, &remote);
+	if (there > 0 && change.before && !change.type) {
+		error = choose(from, &change);
+		there = error ? error : there;
+	}
 	/* where there is nothing to change it may be one that cannot be written */
 	if (there < 0 || (!there && !change.type)) {
 		error = there;
@@ -278,7 +352,11 @@ static int apply(const uint8_t uuid[16], struct change change)
 		fclose(from);
 	free(mark);
 	free(next);
-	result = error ? complain(LARDER_FAILED, "%s: cannot change it: %s", path, strerror(-error)) : LARDER_DONE;
+	if (error == -ENOTUNIQ)
+		result = complain(LARDER_FAILED, "%s: has several lines of the stack, and none for %s; say there which is meant, by the directory", path,
+				  change.before);
+	else
+		result = error ? complain(LARDER_FAILED, "%s: cannot change it: %s", path, strerror(-error)) : LARDER_DONE;
 	free(real);
 	return result;
 }
@@ -288,19 +366,29 @@ int fstab_set(const uint8_t uuid[16], const char *source, const char *directory,
 	return apply(uuid, (struct change){ .source = source, .directory = directory, .type = source ? type : NULL, .flags = flags });
 }
 
+int fstab_add(const uint8_t uuid[16], const char *source, const char *directory, const char *type, unsigned flags)
+{
+	return apply(uuid, (struct change){ .source = source, .directory = directory, .type = type, .flags = flags, .before = directory });
+}
+
+int fstab_take_out(const uint8_t uuid[16], const char *before)
+{
+	return apply(uuid, (struct change){ .before = before });
+}
+
 int fstab_move(const uint8_t uuid[16], const char *source)
 {
 	return apply(uuid, (struct change){ .source = source, .keep = true });
 }
 
-int fstab_move_mount(const uint8_t uuid[16], const char *directory)
+int fstab_move_mount(const uint8_t uuid[16], const char *before, const char *directory)
 {
-	return apply(uuid, (struct change){ .directory = directory, .keep = true });
+	return apply(uuid, (struct change){ .before = before, .directory = directory, .keep = true });
 }
 
-int fstab_set_essential(const uint8_t uuid[16], bool essential)
+int fstab_set_essential(const uint8_t uuid[16], const char *directory, bool essential)
 {
-	return apply(uuid, (struct change){ .waits = essential ? WAITS : WAITS_NOT, .keep = true });
+	return apply(uuid, (struct change){ .before = directory, .waits = essential ? WAITS : WAITS_NOT, .keep = true });
 }
 
 /* enum found, or -errno; if it is there: *remote: it has _netdev. */
@@ -353,38 +441,6 @@ int fstab_hold(const uint8_t uuid[16])
 int fstab_release(const uint8_t uuid[16])
 {
 	return fstab_is_held(uuid) ? apply(uuid, (struct change){ .waits = WAITS, .keep = true }) : LARDER_DONE;
-}
-
-/* Two paths of one place, as text: whatever is mounted there, or hangs, is not asked. */
-static bool is_same_path(const char *a, const char *b)
-{
-	for (;;) {
-		size_t length;
-
-		a += strspn(a, "/");
-		b += strspn(b, "/");
-		length = strcspn(a, "/");
-		if (length != strcspn(b, "/") || memcmp(a, b, length))
-			return false;
-		if (!length)
-			return true;
-		a += length;
-		b += length;
-	}
-}
-
-/* The first two fields of a line, decoded, to be freed; false: it is a remark, or has none. */
-static bool take_place(const char *line, char **source, char **directory)
-{
-	const char *at = line + strspn(line, " \t"), *behind = at + strcspn(at, " \t\n"), *second = behind + strspn(behind, " \t");
-
-	if (*at == '#' || behind == at)
-		return false;
-	*source = must_print("%.*s", (int)(behind - at), at);
-	*directory = must_print("%.*s", (int)strcspn(second, " \t\n"), second);
-	mounts_decode(*source);
-	mounts_decode(*directory);
-	return true;
 }
 
 /* The first line, of ours or of the others, for one of two spellings of a directory: what it is, to be freed. */

@@ -580,6 +580,7 @@ static int forget(const char *path)
 static int make_backup(const char *device, const char *path)
 {
 	struct crypt_device *cd = NULL;
+	struct stat status;
 	int file, error = forget(path); /* of one that was cut off: with keys that may have been removed since */
 
 	error = error ? error : cryptsetup_open(device, &cd);
@@ -588,29 +589,91 @@ static int make_backup(const char *device, const char *path)
 	crypt_free(cd);
 	if (error)
 		return error;
-	file = open(path, O_RDONLY | O_CLOEXEC);
+	file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (file < 0)
 		return -errno;
-	error = fchmod(file, 0600) || fsync(file) ? -errno : 0;
+	if (fstat(file, &status))
+		error = -errno;
+	else if (!S_ISREG(status.st_mode) || status.st_nlink != 1) /* whose directory this is has put something else there */
+		error = -EEXIST;
+	else
+		error = fchmod(file, 0600) || fsync(file) ? -errno : 0;
 	close(file);
 	return error;
 }
 
-int luks_backup(const char *device, const char *path)
+/* Salt, counter of changes, and checksum of all that describes the slots. */
+static bool read_binary_header(const char *path, char header[static 4096])
+{
+	int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	bool good = file >= 0 && pread(file, header, 4096, 0) == 4096;
+
+	if (file >= 0)
+		close(file);
+	return good;
+}
+
+static bool has_uuid(const char header[static 4096], const char *uuid)
+{
+	static const char magic[6] = { 'L', 'U', 'K', 'S', '\xba', '\xbe' };
+
+	return !memcmp(header, magic, sizeof(magic)) && !strncmp(header + 168, uuid, 40); /* LUKS2: uuid[40] */
+}
+
+/* Nothing has the name, or what has it, itself or by a link, is one of the same header.  0, or -errno. */
+static int check_replaced(const char *device, const char *path)
+{
+	char here[4096], there[4096];
+	struct stat status;
+
+	if (lstat(path, &status))
+		return errno == ENOENT ? 0 : -errno;
+	return !stat(path, &status) && S_ISREG(status.st_mode) && read_binary_header(device, here) && read_binary_header(path, there) &&
+			       has_uuid(there, here + 168) ? 0 : -EEXIST;
+}
+
+/* 0, or -errno. */
+static int replace_backup(const char *device, const char *path)
 {
 	char *next = next_backup(path);
-	int old = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), error = make_backup(device, next);
+	int old = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), error = check_replaced(device, path);
 
-	if (!error && rename(next, path))
-		error = -errno;
-	error = error ? error : sync_directory_of(path);
-	if (error)
-		forget(next);
-	else if (old >= 0)
-		overwrite(old);
+	if (!error) {
+		error = make_backup(device, next);
+		if (!error && rename(next, path))
+			error = -errno;
+		error = error ? error : sync_directory_of(path);
+		if (error)
+			forget(next);
+		else if (old >= 0)
+			overwrite(old);
+	}
 	if (old >= 0)
 		close(old);
 	free(next);
+	return error;
+}
+
+/*
+ * Whoever owns a directory on the path may put a link in its place at any moment: the last one is looked up once, and what has the name there, whatever the
+ * caller has seen before, is judged, and replaced, in that.
+ */
+int luks_backup(const char *device, const char *path)
+{
+	const char *name = strrchr(path, '/');
+	char *parent = name ? must_print("%.*s", (int)(name - path + 1), path) : must_print("."), *bound;
+	int directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC), error = directory < 0 ? -errno : 0;
+
+	if (!error) {
+		bound = must_print("/proc/self/fd/%d/%s", directory, name ? name + 1 : path);
+		error = replace_backup(device, bound);
+		free(bound);
+		close(directory);
+	}
+	free(parent);
+	if (error == -EEXIST)
+		return complain(LARDER_FAILED, "%s: no backup of its LUKS header was written: %s: is there meanwhile, and is none of it; give another name",
+				device, path);
 	return error ? complain(LARDER_FAILED, "%s: cannot keep a backup of its LUKS header in %s: %s", device, path,
 				cryptsetup_words(error)) :
 		       LARDER_DONE;
@@ -626,17 +689,6 @@ int luks_forget_backup(const char *path)
 	return error ? complain(LARDER_FAILED, "%s: cannot remove it: %s", path, strerror(-error)) : LARDER_DONE;
 }
 
-/* Salt, counter of changes, and checksum of all that describes the slots. */
-static bool read_binary_header(const char *path, char header[static 4096])
-{
-	int file = open(path, O_RDONLY | O_CLOEXEC);
-	bool good = file >= 0 && pread(file, header, 4096, 0) == 4096;
-
-	if (file >= 0)
-		close(file);
-	return good;
-}
-
 bool luks_backup_is_current(const char *device, const char *path)
 {
 	char here[4096], there[4096];
@@ -646,11 +698,9 @@ bool luks_backup_is_current(const char *device, const char *path)
 
 bool luks_backup_is_of(const char *path, const uint8_t uuid[16])
 {
-	static const char magic[6] = { 'L', 'U', 'K', 'S', '\xba', '\xbe' };
 	char header[4096], text[UUID_TEXT];
 
-	return read_binary_header(path, header) && !memcmp(header, magic, sizeof(magic)) &&
-	       !strncmp(header + 168, uuid_text(uuid, text), 40); /* LUKS2: uuid[40] */
+	return read_binary_header(path, header) && has_uuid(header, uuid_text(uuid, text));
 }
 
 /* ------------------------------------------------------------------ key slots */

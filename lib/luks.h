@@ -92,7 +92,8 @@ int luks_resize(const char *device, const char *name, const struct secret *secre
 int luks_lock(const char *name);
 /*
  * The header with its key slots into a file, which nobody else may read; it is replaced as a whole, and durable when this returns.  The file
- * that was there, which may have keys that are gone, is overwritten then, unless it has another name too.
+ * that was there, which may have keys that are gone, is overwritten then, unless it has another name too; if that is no backup of the same header, it stays,
+ * and this fails.  Complains.
  */
 int luks_backup(const char *device, const char *path);
 /* That file goes, and what a try that was cut short has left beside it: both are overwritten like that.  There may be none.  Complains. */

@@ -583,6 +583,12 @@ def test_polkit(bus, members, command, polkit):
             run = bus.call(path, f"{NAME}.Volume", "Detach", *method, code=1, user=NOBODY)
             assert "denied" in run.stderr
             assert process.stdout.readline() == f"{NAME}.{action} {NOBODY} 1\n"
+        made = ["sasasa{sv}", "films", 1, "/dev/a", 1, "/dev/s"]
+        for more, action in (([], "manage"), (["mkfs-options", "s", "-M"], "destroy")):
+            given = [1 + len(more) // 3, "mkfs", "s", "btrfs", *more]
+            run = bus.call(ROOT, f"{NAME}.Manager", "Create", *made, *given, code=1, user=NOBODY)
+            assert "denied" in run.stderr
+            assert process.stdout.readline() == f"{NAME}.{action} {NOBODY} 1\n"
         # root is not asked about
         bus.call(path, f"{NAME}.Volume", "Start")
         process.terminate()
@@ -797,3 +803,24 @@ def test_stack(bus, larder, command_of):
     assert not seen["Encrypted"] and "larder start --import data" in seen["Problems"][0]
     stack.volume(stack.plain | {"state": "removing"})
     bus.wait_shown("stack", stack.uuid, State="removing")
+
+
+@identified
+def test_stack_whose_disk_is_away(bus, larder):
+    """What its SSDs do not tell is as the last look at its disk had it; a larderd that has not seen that does not know."""
+    stack = Described(larder)
+    stack.volume(parts(stack, crypt=1, fs="ext4", fs_uuid=1, mount="/srv", snapshots=["1 ready monday", "2 ready tuesday"]))
+    stack.ssds({"ready": [f"{stack.uuid} data 3"], "changing": []})
+    bus.start_larderd()
+    bus.owned()
+    bus.wait_shown("stack", stack.uuid, State="stopped", Encrypted=True, MountPoint="/srv", Snapshots=["monday", "tuesday"])
+    disk = stack.hdd.read_bytes()
+    stack.hdd.write_bytes(bytes(len(disk)))
+    for _ in range(2):  # and from look to look
+        seen = bus.wait_shown("stack", stack.uuid, State="incomplete")
+        assert (seen["Name"], seen["Encrypted"], seen["MountPoint"]) == ("data", True, "/srv")
+        assert seen["Snapshots"] == ["monday", "tuesday"]
+        bus.call(ROOT, f"{NAME}.Manager", "Refresh")
+    stack.hdd.write_bytes(disk)
+    stack.volume(stack.plain)
+    bus.wait_shown("stack", stack.uuid, State="stopped", Encrypted=False, MountPoint="", Snapshots=[])

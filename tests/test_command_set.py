@@ -85,6 +85,23 @@ def test_mount(described, change, fstab, tmp_path):
     assert stored(described)["generation"] == 6
 
 
+def test_copy_of_its_line(described, change, fstab, tmp_path):
+    """Of another subvolume, say: it keeps its directory, whatever becomes of the stack's own line."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for directory in (first, second):
+        directory.mkdir()
+    change("--mount", first)
+    copy = f"/dev/mapper/data /home ext4 nofail,subvol=home,x-larder.stack={described.uuid} 0 0"
+    fstab.write_text(f"{copy}\n{fstab.read_text()}")
+    change("--mount", second, "--essential", "yes")
+    mine = f"/dev/mapper/data {second} ext4 x-systemd.device-timeout=0,x-larder.stack={described.uuid} 0 2"
+    assert marked(fstab) == [copy, mine]
+    change("--mount", "none")
+    assert marked(fstab) == [copy]
+    change("--mount", first)
+    assert marked(fstab)[0] == copy and [line.split()[1] for line in marked(fstab)] == ["/home", str(first)]
+
+
 def test_shown(described, change, tmp_path):
     change("--mount", tmp_path, "--backing-label", "films")
     run = described.larder("show", "data", "-o", "layer,mountpoint,label", "--reportformat", "json")

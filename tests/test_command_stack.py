@@ -399,6 +399,12 @@ def test_refused_words(larder, images):
     refused(BUSY, ["--mkfs", "ext4", "--mount", "/"], "mounted there")
     refused(USAGE, ["--mkfs", "xfs", "--label", "thirteen-long"], "--label", "12")
     refused(USAGE, ["--mkfs", "ext4", "--mkfs-options", "a" * 256], "--mkfs-options")
+    others = (("btrfs", "/dev/sdb1"), ("ext4", "-F /dev/sda2 -L"), ("ext4", "-J device=/dev/sdb1"), ("xfs", "-l logdev=/dev/sdb1"))
+    for fs, other in others:
+        refused(USAGE, ["--mkfs", fs, "--mkfs-options", other], "--mkfs-options", "/dev/sd", "names another device")
+    refused(USAGE, ["--mkfs", "btrfs", "--mkfs-options", "-m single disk"], "--mkfs-options: 'disk'", "no option of mkfs")
+    for fs, good in (("ext4", "-m 1 -E stride=4 -O ^has_journal"), ("xfs", "-d su=64k,sw=2")):
+        larder(*plain, "--mkfs", fs, "--mkfs-options", good)
     refused(USAGE, ["--encrypt", "luks2", "--iter-time", "4294967297"], "--iter-time", "4294967295")
     refused(USAGE, ["--resume"], "--resume")
     refused(USAGE, [], "--cache: is missing", base=["create", "data", "--backing", images[2]])

@@ -19,6 +19,37 @@
 #include "stacks.h"
 #include "turn.h"
 
+/* "-" is a name to mkfs, and behind "--" all are. */
+static bool is_option(const char *word)
+{
+	return *word == '-' && strcmp(word, "-") && strcmp(word, "--");
+}
+
+/* A log or a journal of its own, a file with data or options: any path, and what ext4 and xfs take without one (UUID=, a file that is here). */
+static bool names_another(const char *word)
+{
+	return strchr(word, '/') || strstr(word, "dev=") || strstr(word, "device=") || strstr(word, "name=");
+}
+
+int stack_check_mkfs_words(const char *words)
+{
+	char *copy = must_print("%s", words), *rest = copy, *word;
+	bool behind_option = false;
+	int result = LARDER_DONE;
+
+	while (!result && (word = strsep(&rest, " "))) {
+		if (!*word)
+			continue;
+		if (names_another(word))
+			result = complain(LARDER_USAGE, "--mkfs-options: '%s' names another device, or a file; the filesystem lies in the stack alone", word);
+		else if (!is_option(word) && !behind_option)
+			result = complain(LARDER_USAGE, "--mkfs-options: '%s' is no option of mkfs, nor the value of one", word);
+		behind_option = is_option(word);
+	}
+	free(copy);
+	return result;
+}
+
 /* The words of mkfs, and those of --mkfs-options between them. */
 static int run_mkfs(const struct stack *stack, const char *device)
 {
@@ -58,9 +89,12 @@ static int run_mkfs(const struct stack *stack, const char *device)
 
 int stack_mkfs(const struct stack *stack, const char *node)
 {
-	int file = open(node, O_RDONLY | O_CLOEXEC), result;
+	int file, result = stack_check_mkfs_words(stack->mkfs); /* as the disk has them, which another one may have written */
 	bool held;
 
+	if (result)
+		return result;
+	file = open(node, O_RDONLY | O_CLOEXEC);
 	if (file < 0)
 		return complain(LARDER_FAILED, "%s: %s", node, strerror(errno));
 	if (flock(file, LOCK_EX | LOCK_NB)) {

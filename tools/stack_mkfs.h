@@ -8,4 +8,7 @@
 /* On the device with this node, which is there.  In our turn, without it meanwhile, and with it again: its step is to be noted then.  Complains. */
 int stack_mkfs(const struct stack *stack, const char *node);
 
+/* Of --mkfs-options: are they options, and values of such, that name no device or file besides?  Complains. */
+int stack_check_mkfs_words(const char *words);
+
 #endif

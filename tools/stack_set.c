@@ -266,17 +266,18 @@ static int set_fstab(const struct setting *s)
 	int result = LARDER_DONE;
 
 	if (r->mount && !*stack->mount)
-		return fstab_set(stack->uuid, NULL, NULL, NULL, 0);
-	if (r->mount && !fstab_has(stack->uuid)) {
+		return fstab_take_out(stack->uuid, s->was.mount);
+	/* of one that was mounted nowhere a line for another directory is somebody's copy, for what else is in it */
+	if (r->mount && (!fstab_has(stack->uuid) || (!*s->was.mount && !fstab_mounts(stack->uuid, stack->mount)))) {
 		node = stack_top_node(stack);
-		result = fstab_set(stack->uuid, node, stack->mount, stack->fs,
+		result = fstab_add(stack->uuid, node, stack->mount, stack->fs,
 				   (is_remote(s, node) ? FSTAB_REMOTE : 0) | (essential ? FSTAB_ESSENTIAL : 0));
 		free(node);
 		return result;
 	}
 	if (r->mount)
-		result = fstab_move_mount(stack->uuid, stack->mount);
-	return result || !r->essential ? result : fstab_set_essential(stack->uuid, essential);
+		result = fstab_move_mount(stack->uuid, *s->was.mount ? s->was.mount : stack->mount, stack->mount);
+	return result || !r->essential ? result : fstab_set_essential(stack->uuid, stack->mount, essential);
 }
 
 /* A list that was set makes the kernel forget what is pinned. */

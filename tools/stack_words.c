@@ -13,6 +13,7 @@
 #include "integrity.h"
 #include "md.h"
 #include "message.h"
+#include "stack_mkfs.h"
 #include "stack_paths.h"
 #include "stack_words.h"
 #include "token.h"
@@ -223,6 +224,8 @@ static int parse_filesystem(const struct stack_request *request, struct stack *s
 		return LARDER_USAGE;
 	if (request->mkfs_options && (!stack_text_valid(request->mkfs_options, false) || !*request->mkfs_options))
 		return complain(LARDER_USAGE, "--mkfs-options: is too long, empty, or not printable");
+	if (request->mkfs_options && stack_check_mkfs_words(request->mkfs_options))
+		return LARDER_USAGE;
 	if (request->mkfs_options)
 		strcpy(stack->mkfs, request->mkfs_options);
 	return request->mount ? stack_parse_mount(stack, request->mount) : LARDER_DONE;

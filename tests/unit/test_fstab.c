@@ -120,7 +120,7 @@ static void held(const char *path, const uint8_t one[16], const uint8_t two[16])
 	      "held, none waits, and the line says that it is to");
 	check(!fstab_hold(one) && !fstab_move(one, "/dev/c") && fstab_is_held(one) && !fstab_release(one) && !fstab_is_held(one) &&
 		      is(path, "/dev/c /a ext4 noatime,x-larder.stack=aa 0 2\n/dev/b /b ext4 nofail,x-larder.stack=bb 0 2\n"), "released it is as it was");
-	check(!fstab_hold(one) && !fstab_set_essential(one, false) && !fstab_is_held(one) && !fstab_hold(one) && !fstab_release(one) &&
+	check(!fstab_hold(one) && !fstab_set_essential(one, "/a", false) && !fstab_is_held(one) && !fstab_hold(one) && !fstab_release(one) &&
 		      is(path, "/dev/c /a ext4 noatime,x-larder.stack=aa,nofail 0 2\n/dev/b /b ext4 nofail,x-larder.stack=bb 0 2\n"),
 	      "who says meanwhile that none is to wait is heard");
 	check(!fstab_set(two, "/dev/b", "/b", "ext4", FSTAB_HELD) && fstab_is_held(two) && !fstab_release(two) &&
@@ -128,6 +128,35 @@ static void held(const char *path, const uint8_t one[16], const uint8_t two[16])
 			       "/dev/b /b ext4 x-systemd.device-timeout=0,x-larder.stack=bb 0 2\n"), "and a new one");
 	check(!setenv("LIBMOUNT_FSTAB", "/", 1) && fstab_hold(one) && !setenv("LIBMOUNT_FSTAB", "/nowhere/fstab", 1) && !fstab_hold(one) &&
 		      !setenv("LIBMOUNT_FSTAB", path, 1), "what cannot be read may have a line that waits; what is not there has none");
+}
+
+/* Somebody's copy of the line, for a subvolume: it has the mark, and another directory. */
+static void copies(const char *path, const uint8_t one[16])
+{
+	static const char home[] = "/dev/a /home btrfs nofail,subvol=home,x-larder.stack=aa\n", others[] = "/dev/z /z ext4 x-larder.stack=bb\n";
+	char wanted[512];
+	FILE *file = fopen(path, "w");
+
+	fprintf(file, "%s/dev/a /srv btrfs nofail,x-larder.stack=aa\n%s", home, others);
+	fclose(file);
+	snprintf(wanted, sizeof(wanted), "%s/dev/a /new btrfs nofail,x-larder.stack=aa\n%s", home, others);
+	check(!fstab_move_mount(one, "/srv/", "/new") && is(path, wanted), "the line of what it was mounted on moves, and no copy");
+	snprintf(wanted, sizeof(wanted), "%s/dev/a /new btrfs x-larder.stack=aa\n%s", home, others);
+	check(!fstab_set_essential(one, "/new", true) && is(path, wanted), "a boot waits for that one");
+	check(fstab_move_mount(one, "/elsewhere", "/x") == LARDER_FAILED && fstab_set_essential(one, "/elsewhere", false) == LARDER_FAILED &&
+		      fstab_take_out(one, "/elsewhere") == LARDER_FAILED && !fstab_take_out(one, "") && is(path, wanted), "which of several is not guessed");
+	snprintf(wanted, sizeof(wanted), "/dev/b /home btrfs nofail,subvol=home,x-larder.stack=aa\n/dev/b /new btrfs x-larder.stack=aa\n%s", others);
+	check(!fstab_move(one, "/dev/b") && is(path, wanted), "all of them have the new name of the device");
+	check(!fstab_move(one, "/dev/a") && !fstab_take_out(one, "/new") && snprintf(wanted, sizeof(wanted), "%s%s", home, others) && is(path, wanted),
+	      "that one goes, the copy stays");
+	snprintf(wanted, sizeof(wanted), "%s%s/dev/a /new btrfs nofail,x-systemd.device-timeout=0,x-larder.stack=aa 0 0\n", home, others);
+	check(!fstab_add(one, "/dev/a", "/new", "btrfs", 0) && !fstab_add(one, "/dev/a", "/new", "btrfs", 0) && is(path, wanted), "a new one beside it");
+	check(!fstab_set(one, NULL, NULL, NULL, 0) && is(path, others), "with the stack all go");
+	file = fopen(path, "w");
+	fputs(home, file);
+	fclose(file);
+	check(!fstab_move_mount(one, "/srv", "/new") && is(path, "/dev/a /new btrfs nofail,subvol=home,x-larder.stack=aa\n") && !fstab_take_out(one, "/srv") &&
+		      is(path, ""), "an only one is that of the stack, as of one that was cut off");
 }
 
 int main(void)
@@ -152,13 +181,13 @@ int main(void)
 	check(!fstab_move(one, "/dev/mapper/c") && !fstab_set(two, NULL, NULL, NULL, 0) &&
 		      is(path, "# by hand\nLABEL=x / ext4 defaults 0 1\n"
 			       "/dev/mapper/c /a\\040b ext4 x-systemd.device-timeout=0,x-larder.stack=aa 0 2\n"), "each is known by its mark");
-	check(!fstab_move_mount(one, "/new place") && !fstab_set_essential(one, false) && !fstab_move_mount(two, "/nowhere") &&
+	check(!fstab_move_mount(one, "/a b", "/new place") && !fstab_set_essential(one, "/new place", false) && !fstab_move_mount(two, "/b", "/nowhere") &&
 		      is(path, "# by hand\nLABEL=x / ext4 defaults 0 1\n"
 			       "/dev/mapper/c /new\\040place ext4 x-systemd.device-timeout=0,x-larder.stack=aa,nofail 0 2\n"), "another mount, for which no boot waits; of none there is nothing to move");
 	file = fopen(path, "w");
 	fputs("# x-larder.stack=aa\n \t/dev/mapper/c\t/a  ext4 nofail,x-nofail=1,noatime,x-larder.stack=aa,nofail\n", file);
 	fclose(file);
-	check(!fstab_set_essential(one, true) && !fstab_set_essential(one, true) && !fstab_move_mount(one, "/b") &&
+	check(!fstab_set_essential(one, "/a", true) && !fstab_set_essential(one, "/a", true) && !fstab_move_mount(one, "/a", "/b") &&
 		      is(path, "# x-larder.stack=aa\n \t/dev/mapper/c\t/b  ext4 x-nofail=1,noatime,x-larder.stack=aa\n"), "what somebody changed stays: blanks, other options, fields that are left out");
 	check(!fstab_set_remote(one) && !fstab_set_remote(one) && !fstab_set_remote(two) &&
 		      is(path, "# x-larder.stack=aa\n \t/dev/mapper/c\t/b  ext4 x-nofail=1,noatime,x-larder.stack=aa,_netdev,x-systemd.after=larder-network.service\n"), "a disk of the network that joins later");
@@ -178,6 +207,7 @@ int main(void)
 	check(is_other(one, "/a b", "line 4 of", "LABEL=a b") && !fstab_other(one, "/a") && !fstab_other(one, "/") && !fstab_other(one, "none"),
 	      "by what its fields mean; not of a remark, or swap");
 	held(path, one, two);
+	copies(path, one);
 	by_another_name(path, one);
 	in_place(path, one);
 	unlink(path);

@@ -108,8 +108,15 @@ ssize_t write(int fd, const void *bytes, size_t length)
 	return syscall(SYS_write, fd, bytes, length);
 }
 
+static void (*at_fsync)(void); /* once, as somebody else does something in the middle of ours */
+
 int fsync(int fd)
 {
+	void (*now)(void) = at_fsync;
+
+	at_fsync = NULL;
+	if (now)
+		now();
 	if (cut_at && is_header(fd)) {
 		if (++calls == cut_at)
 			power_cut();
@@ -623,6 +630,61 @@ static void backups(void)
 	unlink(kept);
 }
 
+static char theirs[80], away[80], roots[80], victim[96]; /* a directory of somebody else's, which he moves; one of root's */
+
+static void swap(void)
+{
+	CHECK(!rename(theirs, away) && !symlink(roots, theirs), "to put a link there");
+}
+
+static void swap_back(void)
+{
+	CHECK(!unlink(theirs) && !rename(away, theirs), "and to take it away");
+}
+
+static bool victim_is_whole(void)
+{
+	char text[32] = "";
+	int fd = open(victim, O_RDONLY);
+	struct stat status;
+	bool good = fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 && !strcmp(text, "of root alone") && !fstat(fd, &status) &&
+		    (status.st_mode & 07777) == 0644 && status.st_nlink == 1;
+
+	close(fd);
+	return good;
+}
+
+/* By a directory that became a link nothing is replaced but a backup of the same header: neither behind what the caller has seen nor meanwhile. */
+static void elsewhere(void)
+{
+	char path[96], moved[96], next[128];
+	int fd;
+
+	make();
+	snprintf(theirs, sizeof(theirs), "%s/theirs", directory);
+	snprintf(away, sizeof(away), "%s/away", directory);
+	snprintf(roots, sizeof(roots), "%s/roots", directory);
+	snprintf(victim, sizeof(victim), "%s/name", roots);
+	snprintf(path, sizeof(path), "%s/name", theirs);
+	snprintf(moved, sizeof(moved), "%s/name", away);
+	snprintf(next, sizeof(next), "%s/name.larder-new", roots);
+	CHECK(!mkdir(theirs, 0700) && !mkdir(roots, 0700) && (fd = creat(victim, 0644)) >= 0 && write(fd, "of root alone", 13) == 13 &&
+		      !fchmod(fd, 0644) && !close(fd), "directories");
+	CHECK(!luks_backup(header, path), "where nobody moves anything");
+	swap();
+	CHECK(luks_backup(header, path) == LARDER_FAILED && victim_is_whole() && access(next, F_OK), "replaced by a link that came before");
+	CHECK(says("is there meanwhile, and is none of it; give another name\n"), "not said");
+	swap_back();
+	at_fsync = swap;
+	CHECK(!luks_backup(header, path) && !at_fsync && victim_is_whole() && access(next, F_OK) && luks_backup_is_current(header, moved),
+	      "a link that comes meanwhile is not looked up");
+	swap_back();
+	unlink(path);
+	unlink(victim);
+	rmdir(theirs);
+	rmdir(roots);
+}
+
 static bool is_zero(int fd)
 {
 	char bytes[4096];
@@ -812,6 +874,7 @@ int main(int argc, char **argv)
 	run_test("old_key", old_key);
 	run_test("tokens", tokens);
 	run_test("backups", backups);
+	run_test("elsewhere", elsewhere);
 	run_test("forgotten", forgotten);
 	run_test("cuts_of_add", cuts_of_add);
 	run_test("cuts_of_change", cuts_of_change);

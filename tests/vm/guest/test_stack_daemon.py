@@ -461,9 +461,23 @@ def test_by_dbus(stack, larderd, monkeypatch):
             wait_for(lambda: state() == "running", SECONDS, "the volume on the bus")
             stack_path = f"/org/larder1/stack/{rows()['stack']['uuid'].replace('-', '_')}"
             cache_path = f"/org/larder1/cache/{rows()['cache']['uuid'].replace('-', '_')}"
-            r = on_bus("get-property", "org.larder1", stack_path, "org.larder1.Stack", "State")
-            assert json.loads(r.stdout)["data"] == "locked"
+
+            def stack_state() -> str:
+                return json.loads(on_bus("get-property", "org.larder1", stack_path, "org.larder1.Stack", "State").stdout)["data"]
+
+            assert stack_state() == "locked"
             on_bus("call", "org.larder1", stack_path, "org.larder1.Stack", "Unlock")
+            assert os.path.ismount(MOUNTED)
+            # by the command, too, and by cryptsetup: of that come events of dm alone
+            wait_for(lambda: stack_state() == "running", SECONDS, "the bus to show what a method has opened")
+            larder("lock", "data")
+            wait_for(lambda: stack_state() == "locked", SECONDS, "the bus to show what the command has locked")
+            larder("unlock", "data")
+            wait_for(lambda: stack_state() == "running", SECONDS, "the bus to show what the command has opened")
+            command.run("umount", MOUNTED)
+            subprocess.run(["cryptsetup", "close", "data-crypt"], env=ENVIRONMENT, check=True)
+            wait_for(lambda: stack_state() == "locked", SECONDS, "the bus to show what cryptsetup has closed")
+            larder("unlock", "data")
             assert os.path.ismount(MOUNTED)
             r = on_bus("call", "org.larder1", path, "org.larder1.Volume", "Stop", check=False)
             assert r.returncode and "in use" in r.stderr and running("data"), r.stderr
