@@ -297,10 +297,9 @@ def test_start_that_was_cut_drops_what_is_clean(make_disk, kernel_log, ssds):
     stack.stop()
 
 
-def test_start_that_knows_a_copy_but_not_its_clean(make_disk, kernel_log):
-    """Written back, copied by reclaim to one SSD; a power cut takes the CLEAN, and leaves the copy.  The place of what is dirty is
-    not free to that start: the next one is without that SSD."""
-    kernel_log.expect("I/O error|Buffer I/O|it is used unchecked|damaged")
+def test_start_that_knows_a_copy_but_not_its_clean(make_disk):
+    """Written back, copied by reclaim to one SSD; a power cut takes the CLEAN, and leaves the copy.  It is dirty to that start: else
+    the place where it is would be free, and a start without that SSD, which finds it dirty, would find something else there."""
     stack = small_stack(make_disk, ssds=2)
     ssds, content = stack.ssd, os.urandom(4096)
     stack.volume.write(0, content)  # alone in its segment, soon, which replays do not look at
@@ -328,25 +327,9 @@ def test_start_that_knows_a_copy_but_not_its_clean(make_disk, kernel_log):
     simdisk.power_up()
     for ssd in ssds:
         ssd.heal()
-    copied = [i for i, ssd in enumerate(ssds) if commit_blocks(ssd, KEEP)]
-    assert len(copied) == 1
-    saved = [(d, d.read(0, d.sectors)) for d in ssds] + [(stack.hdd, stack.hdd.read(0, 2048))]
-    with simdisk.Trace() as trace:
-        stack.start()
-        writes = [c for c in trace.commands(op="write") if c.disk in [s.name for s in ssds]]
-    stack.stop()
-    chunk = next(i for i, w in enumerate(writes) if w.sectors == 128)
-    named = next(i for i, w in enumerate(writes) if i > chunk and w.sector == 8)
-    for disk, data in saved:
-        disk.write(0, data)
-        disk.flush()
-    simdisk.power_cut(mode="keep", after=named + 1, ops="write")
-    with contextlib.suppress(command.CommandError):
-        stack.start()
-    simdisk.power_cut(mode="keep")
-    stack.stop()
-    simdisk.power_up()
-    start_without(stack, copied[0])
+    assert sum(bool(commit_blocks(ssd, KEEP)) for ssd in ssds) == 1
+    stack.start()
+    assert stack.volume.status()["dirty_sectors"] == 30 * 8
     assert stack.volume.read(0, 8) == content
     stack.volume.drain()
     assert stack.hdd.read(DATA_SECTOR, 8) == content
