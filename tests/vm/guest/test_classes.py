@@ -572,7 +572,7 @@ def test_guaranteed_beside_what_cannot_be_written_back(make_disk, make_oracle):
     stack = Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
     Volume.format("w", other, "--cache", "c")
     stuck = Volume.start(other, stack.cache, name="w", writeback="off", sequential_cutoff=0)
-    stuck.write(0, bytes(200 * KIB))  # few segments: by their number nothing would be found out soon
+    stuck.write(0, bytes(200 << 10))  # few segments: by their number nothing would be found out soon
     stuck.remove()
     oracle = make_oracle(stack.volume, size="96m")
     oracle.run(ops=8000, mix="write=1", sizes="1k:100", qd=16)
