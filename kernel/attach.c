@@ -255,6 +255,7 @@ int cache_forget(struct cache *c, struct volume *v)
 	forget_index(v);	/* a copy that was on its way */
 	err = forget_end(c, v->number, v->uuid, err);
 	mutex_unlock(&c->forget_lock);
+	reclaim_unstick(c);
 	volume_put(v);		/* that of c->volumes[] */
 	return err;
 }

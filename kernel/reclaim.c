@@ -43,6 +43,7 @@ struct reclaim {
 	unsigned long began;			/* jiffies */
 	u32 kept;				/* segments put back that do not cool */
 	u32 passed_over;			/* segments that are stuck, of the last reclaim_write_back() */
+	bool later;				/* it could move no more now: no room in the log, memory, or an SSD in doubt */
 	struct mover *mover;			/* NULL: not needed yet */
 	struct volume *moved;			/* whose pieces it has in flight, counted */
 };
@@ -536,34 +537,40 @@ static void move_dirty(struct reclaim *rc, struct volume *v, const struct larder
 		part.cache = m->cache + done;
 		part.len = min(m->len - done, move_sectors(rc->cache));
 		*err = move_piece(rc->mover, v, &part);
+		if (*err == -ESTALE)
+			*err = 0;	/* written over, or discarded */
 	}
 }
 
-/* False: it stays as it is, or some of it does. */
-static bool reclaim_move(struct reclaim *rc, u32 segment)
+/* 0: nothing dirty is in it any more; -EAGAIN, -ENOMEM: not now; -EFBIG: too much is, or not named; another error: unreadable. */
+static int reclaim_move(struct reclaim *rc, u32 segment)
 {
 	struct cache *c = rc->cache;
 	struct segment *seg = &c->segments[segment];
 	u32 slots = 0;
 	int err = 0;
 
+	if (rc->drains || atomic_read(&seg->dirty) > c->data_slots * LARDER_SLOT_SECTORS / MOVE_PART)
+		return -EFBIG;
 	/* what is in doubt may be gone, and is not to get sums that are right */
-	if (rc->drains || READ_ONCE(c->doubt.on) ||
-	    atomic_read(&seg->dirty) > c->data_slots * LARDER_SLOT_SECTORS / MOVE_PART || segment_entries(rc, segment))
-		return false;
+	if (READ_ONCE(c->doubt.on))
+		return -EAGAIN;
+	err = segment_entries(rc, segment);
+	if (err)
+		return err;
 	segment_live(rc, count_dirty, &slots);
 	if (!slots || slots > c->data_slots / MOVE_PART)
-		return false;
+		return atomic_read(&seg->dirty) ? -EFBIG : 0;
 	if (!rc->mover) {
 		rc->mover = mover_create(c, move_ended, GFP_NOIO | __GFP_NORETRY);
 		if (!rc->mover)
-			return false;
+			return -ENOMEM;
 		rc->mover->makes_space = rc->mover->turns = true;
 	}
 	space_paced(c);
 	segment_live(rc, move_dirty, &err);
 	moved_wait(rc);
-	return !err && !atomic_read(&seg->dirty);
+	return err ?: atomic_read(&seg->dirty) ? -EFBIG : 0;
 }
 
 /* ------------------------------------------------------------------ writing back */
@@ -615,14 +622,16 @@ static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 		known = 0;
 	}
 	rc->passed_over = 0;
+	rc->later = false;
 	err = d.n ? err : -EAGAIN;
-	for (i = 0; i < n; i++) {
-		if (!(known & 1u << i))
-			continue;
-		if (reclaim_move(rc, segments[i])) {
+	for (i = 0; i < n && !rc->later; i++) {
+		int moved = known & 1u << i ? reclaim_move(rc, segments[i]) : -EIO;
+
+		rc->later = moved == -EAGAIN || moved == -ENOMEM;
+		if (!moved)
 			err = 0;
+		if (!moved || rc->later || !(known & 1u << i))
 			continue;
-		}
 		WRITE_ONCE(rc->cache->segments[segments[i]].stuck, writable);
 		rc->passed_over++;
 	}
@@ -934,7 +943,9 @@ static int reclaim_segments(struct cache *c, u32 n, bool only_space, bool asked)
 			stuck = reclaim_write_back(&rc, dirty, nr_dirty);
 			/* nothing of them can be written: others, but each only once; what is passed over from now on costs no try */
 			looked = stuck == -EAGAIN ? looked + nr_dirty : 0;
-			rc.tries += stuck == -EAGAIN && rc.passed_over;
+			rc.tries += stuck == -EAGAIN && rc.passed_over && !READ_ONCE(c->shape_pause);
+			if (stuck == -EAGAIN && rc.later)
+				break;
 			if (looked < segments_sealed(c))
 				continue;
 		}

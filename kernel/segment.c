@@ -670,6 +670,7 @@ static u32 segment_take(struct cache *c, struct cache_device *d, u8 state, bool 
 	seg->sequence = 0;
 	seg->damaged = 0;
 	seg->stays = 0;
+	seg->stuck = 0;
 	seg->stale = 0;
 	slots_bad_forget(c, seg - c->segments);
 	return seg - c->segments;

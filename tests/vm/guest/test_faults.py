@@ -922,7 +922,7 @@ def test_full_cache_whose_backing_fails(make_disk, kernel_log):
 
 
 @pytest.mark.limit(300)
-@pytest.mark.parametrize("why", ["refused", "stopped"])
+@pytest.mark.parametrize("why", ["refused", "stopped", "in-doubt"])
 def test_little_that_cannot_be_written_back(make_disk, kernel_log, why):
     """A little of it, of one disk, is in every segment: it goes to the log again, where another disk's writes need the segments;
     and a power cut in that finds what was flushed."""
@@ -940,26 +940,33 @@ def test_little_that_cannot_be_written_back(make_disk, kernel_log, why):
     stack.hdd.fail(op="write", status="ioerr", from_=2048)
     theirs = 27  # blocks, for each of ours
     rounds, ours = 700, 700 if why == "refused" else 100
+    stopped = why != "refused"
 
     def write(i: int) -> None:
         if i < ours:
             stack.volume.write(i * SECTORS, block(i))
         other.write(i * theirs * SECTORS, block(1000 + i) * theirs)
 
-    for i in range(ours if why == "stopped" else rounds // 2):
+    for i in range(ours if stopped else rounds // 2):
         write(i)
     stack.volume.flush()
     flushed = min(ours, rounds // 2)
-    if why == "stopped":
+    if stopped:
         stack.volume.remove()
     for i in range(flushed, rounds):
+        if why == "in-doubt" and i == rounds // 2:
+            stack.ssd.fail(op="flush", status="ioerr")
+            assert fails(other.flush)
+            time.sleep(3)  # reclaim looks for space meanwhile
+            stack.ssd.heal()
+            wait_for(lambda: not fails(other.flush), 60, "a flush to succeed")
         write(i)
     s = stack.cache.status()
     print({k: s[k] for k in ("segments", "dirty_sectors", "reclaimed", "reclaim_moved_slots", "waits_space")})
     assert s["reclaim_moved_slots"] >= flushed // 2, "it was in the way"
     simdisk.power_cut(mode="random", seed=3)
     other.remove()
-    if why == "stopped":
+    if stopped:
         stack.volume = None
     stack.stop()
     simdisk.power_up()
@@ -972,6 +979,38 @@ def test_little_that_cannot_be_written_back(make_disk, kernel_log, why):
     for i in range(flushed):
         assert stack.hdd.read(DATA_SECTOR + i * SECTORS, SECTORS) == block(i), i
     other.remove()
+    stack.stop()
+
+
+@pytest.mark.limit(300)
+def test_segments_that_were_stuck_are_used_again(make_disk):
+    """Too much of a volume that is stopped is in each: until it is given up.  What another one has there then is written back."""
+    stack = Stack(
+        make_disk("ssd0", model="null", mb=32, wce=1, fua=1),
+        make_disk("hdd0", model="null", mb=128, wce=1),
+        format_cache=("--segment-size", "128k"),
+        format_volume=("--cache", "c"),
+        sequential_cutoff=0,
+        writeback="off",
+    )
+    hdd = make_disk("hdd1", model="null", mb=64, wce=1)
+    Volume.format("w", hdd, "--cache", "c")
+    stopped = Volume.start(hdd, stack.cache, name="w", sequential_cutoff=0, writeback="off")
+    uuid = stopped.status()["uuid"]
+    step = 12 * SECTORS
+    for i in range(200):
+        stopped.write(i * step, block(i) * 12)
+        stack.volume.write(i * step, block(i) * 12)
+    stopped.remove()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        writes = pool.submit(lambda: [stack.volume.write(i * step, block(i) * 12) for i in range(200, 1400)])
+        wait_for(lambda: stack.cache.status()["segments_free"] == 0, 120, "the cache to be full")
+        time.sleep(3)  # reclaim looks at all that there is
+        stack.cache.message("forget", uuid, "discard_dirty")
+        writes.result(240)
+    for i in range(1400):
+        assert stack.volume.read(i * step, SECTORS) == block(i), i
+    stack.volume.drain()
     stack.stop()
 
 
