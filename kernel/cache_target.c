@@ -492,7 +492,7 @@ static int check_left(struct cache *c, u32 i, struct block_device *bdev)
 }
 
 /*
- * A running cache goes on with the SSDs it has; one that has left it is not used, whether it is in the table or not.  A block device
+ * A running cache goes on with the SSDs it has; one that has left it is not used, whether it is in the table or not.  A device
  * that it has had open all the time is asked nothing: it may be failing just now, and the set goes on without it then.
  */
 static int check_members(struct cache_target *ct)

@@ -742,6 +742,23 @@ def test_table_without_one_that_has_not_left(make_disk, kernel_log):
     stack.stop()
 
 
+def test_one_cannot_be_read_behind_the_load(make_disk, kernel_log):
+    """...of a table: the cache goes on with it all the same, as there are second copies."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk)
+    stack.volume.write(4096, b"o" * 4096)
+    stack.volume.flush()
+    stack.cache.load(Cache.line(stack.ssd, **stack.cache_options))
+    for ssd in stack.ssd:
+        kill(ssd, "read")
+        stack.cache.resume()
+        ssd.heal()
+        assert stack.volume.read(4096, 8) == b"o" * 4096
+        stack.cache.load(Cache.line(stack.ssd, **stack.cache_options))
+    stack.cache.resume()
+    stack.stop()
+
+
 @pytest.mark.parametrize("then", ["the one that left", "all"])
 def test_backing_that_does_not_take_the_generation(make_disk, make_oracle, kernel_log, then):
     """Its superblock cannot be written when an SSD leaves: nothing of its volume is written or flushed with success before it can,
