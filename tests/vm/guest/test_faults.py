@@ -1002,10 +1002,12 @@ def test_segments_that_were_stuck_are_used_again(make_disk):
         stopped.write(i * step, block(i) * 12)
         stack.volume.write(i * step, block(i) * 12)
     stopped.remove()
+    before = stack.cache.status()["waits_space"]
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         writes = pool.submit(lambda: [stack.volume.write(i * step, block(i) * 12) for i in range(200, 1400)])
-        wait_for(lambda: stack.cache.status()["segments_free"] == 0, 120, "the cache to be full")
+        wait_for(lambda: stack.cache.status()["waits_space"] > before, 120, "writes to wait for space")
         time.sleep(3)  # reclaim looks at all that there is
+        assert not writes.done()
         stack.cache.message("forget", uuid, "discard_dirty")
         writes.result(240)
     for i in range(1400):
