@@ -982,40 +982,6 @@ def test_little_that_cannot_be_written_back(make_disk, kernel_log, why):
     stack.stop()
 
 
-@pytest.mark.limit(300)
-def test_segments_that_were_stuck_are_used_again(make_disk):
-    """Too much of a volume that is stopped is in each: until it is given up.  What another one has there then is written back."""
-    stack = Stack(
-        make_disk("ssd0", model="null", mb=32, wce=1, fua=1),
-        make_disk("hdd0", model="null", mb=128, wce=1),
-        format_cache=("--segment-size", "128k"),
-        format_volume=("--cache", "c"),
-        sequential_cutoff=0,
-        writeback="off",
-    )
-    hdd = make_disk("hdd1", model="null", mb=64, wce=1)
-    Volume.format("w", hdd, "--cache", "c")
-    stopped = Volume.start(hdd, stack.cache, name="w", sequential_cutoff=0, writeback="off")
-    uuid = stopped.status()["uuid"]
-    step = 12 * SECTORS
-    for i in range(200):
-        stopped.write(i * step, block(i) * 12)
-        stack.volume.write(i * step, block(i) * 12)
-    stopped.remove()
-    before = stack.cache.status()["waits_space"]
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        writes = pool.submit(lambda: [stack.volume.write(i * step, block(i) * 12) for i in range(200, 1400)])
-        wait_for(lambda: stack.cache.status()["waits_space"] > before, 120, "writes to wait for space")
-        time.sleep(3)  # reclaim looks at all that there is
-        assert not writes.done()
-        stack.cache.message("forget", uuid, "discard_dirty")
-        writes.result(240)
-    for i in range(1400):
-        assert stack.volume.read(i * step, SECTORS) == block(i), i
-    stack.volume.drain()
-    stack.stop()
-
-
 @pytest.mark.parametrize("wait", [0, 5], ids=["at-once", "later"])
 def test_full_cache_refuses(make_disk, kernel_log, wait):
     """Its disk has no space, and neither has the cache for failure_wait seconds: what would change something of this volume fails,
