@@ -298,8 +298,8 @@ def test_start_that_was_cut_drops_what_is_clean(make_disk, kernel_log, ssds):
 
 
 def test_start_that_knows_a_copy_but_not_its_clean(make_disk):
-    """Written back, copied by reclaim to one SSD; a power cut takes the CLEAN, and leaves the copy.  It is dirty to that start: else
-    the place where it is would be free, and a start without that SSD, which has it dirty, would find something else there."""
+    """Written back, copied by reclaim to one SSD; a power cut takes the CLEAN, and leaves the copy.  It is dirty to that start:
+    else the place where it is would be free, and a start without that SSD, which has it dirty, would find something else there."""
     stack = small_stack(make_disk, ssds=2)
     ssds, content = stack.ssd, os.urandom(4096)
     stack.volume.write(0, content)  # alone in its segment, soon, which replays do not look at
