@@ -941,7 +941,7 @@ static int reclaim_segments(struct cache *c, u32 n, bool only_space, bool asked)
 		if (nr_dirty) {
 			reclaim_settle(&rc);
 			stuck = reclaim_write_back(&rc, dirty, nr_dirty);
-			/* nothing of them can be written: others, but each only once; what is passed over from now on costs no try */
+			/* nothing of them can be written: others, but each only once; what is passed over then costs no try */
 			looked = stuck == -EAGAIN ? looked + nr_dirty : 0;
 			rc.tries += stuck == -EAGAIN && rc.passed_over && !READ_ONCE(c->shape_pause);
 			if (stuck == -EAGAIN && rc.later)
