@@ -159,14 +159,14 @@ def test_backing_that_fails_less_than_a_block(make_disk):
 
 
 def asked(stack: Stack, sectors: int, disk: Simdisk) -> tuple[threading.Thread, list[bytes]]:
-    """A read from the start that the backing, which is on this disk, has been asked for, and does not answer."""
+    """A read from the start that the backing has been asked for, and does not answer: by the only rule of this disk."""
     got: list[bytes] = []
     while True:
         reader = threading.Thread(target=lambda: got.append(stack.volume.read(0, sectors)))
         reader.start()
-        while reader.is_alive() and not disk.state()["inflight"]:
+        while reader.is_alive() and not disk.faults()[0]["hits"]:
             time.sleep(0.01)
-        if reader.is_alive():
+        if disk.faults()[0]["hits"]:
             return reader, got
         reader.join()  # it was the SSD's turn
         got.clear()
