@@ -625,15 +625,18 @@ static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 	rc->later = false;
 	err = d.n ? err : -EAGAIN;
 	for (i = 0; i < n && !rc->later; i++) {
-		int moved = known & 1u << i ? reclaim_move(rc, segments[i]) : -EIO;
+		int moved;
 
-		rc->later = moved == -EAGAIN || moved == -ENOMEM;
-		if (!moved)
-			err = 0;
-		if (!moved || rc->later || !(known & 1u << i))
+		if (!(known & 1u << i))
 			continue;
-		WRITE_ONCE(rc->cache->segments[segments[i]].stuck, writable);
-		rc->passed_over++;
+		moved = reclaim_move(rc, segments[i]);
+		rc->later = moved == -EAGAIN || moved == -ENOMEM;
+		if (!moved) {
+			err = 0;
+		} else if (!rc->later) {
+			WRITE_ONCE(rc->cache->segments[segments[i]].stuck, writable);
+			rc->passed_over++;
+		}
 	}
 	if (rc->passed_over && d.fails && !READ_ONCE(rc->cache->refused))
 		WRITE_ONCE(rc->cache->refused, jiffies ?: 1);

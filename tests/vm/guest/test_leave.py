@@ -104,8 +104,8 @@ def test_both_of_a_set_die(make_disk, make_oracle, kernel_log):
     stack.stop()
 
 
-def test_goes_on_behind_a_suspend(make_disk, make_oracle, kernel_log):
-    """Suspended and resumed, reloaded, its cache suspended; then detached by the verb."""
+def made_to_pass(make_disk, make_oracle, kernel_log) -> tuple[Stack, Oracle]:
+    """Its only SSD is dead, and nothing was dirty."""
     kernel_log.expect(NOISE)
     stack = make(make_disk, mode="writethrough")
     oracle = make_oracle(stack.volume, size="24m")
@@ -113,6 +113,12 @@ def test_goes_on_behind_a_suspend(make_disk, make_oracle, kernel_log):
     kill(stack.ssd)
     oracle.run(ops=100)
     passing(stack)
+    return stack, oracle
+
+
+def test_goes_on_behind_a_suspend(make_disk, make_oracle, kernel_log):
+    """Suspended and resumed, reloaded, its cache suspended; then detached by the verb."""
+    stack, oracle = made_to_pass(make_disk, make_oracle, kernel_log)
     for again in (
         lambda: (stack.volume.suspend(), stack.volume.resume()),
         lambda: stack.volume.reload(stack.volume.table()),
@@ -409,13 +415,7 @@ def remove_by_force(stack: Stack) -> None:
 
 def test_handle_is_removed_by_force(make_disk, make_oracle, kernel_log):
     """The only SSD is dead, the volume has left: what is done to the handle of the cache does not concern it any more."""
-    kernel_log.expect(NOISE)
-    stack = make(make_disk, mode="writethrough")
-    oracle = make_oracle(stack.volume, size="24m")
-    oracle.run(ops=500)
-    kill(stack.ssd)
-    oracle.run(ops=100)
-    passing(stack)
+    stack, oracle = made_to_pass(make_disk, make_oracle, kernel_log)
     remove_by_force(stack)
     assert not dm_ioctl.is_held("v") and not stack.volume.info()["suspended"]
     for again in (lambda: None, lambda: (stack.volume.suspend(), stack.volume.resume())):
