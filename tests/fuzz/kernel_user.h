@@ -111,6 +111,7 @@ struct dm_dev {
 static inline void kernel_say(const char *format, ...) { (void)format; }
 #define DMERR(...)  kernel_say(__VA_ARGS__)
 #define DMWARN(...) kernel_say(__VA_ARGS__)
+#define DMERR_LIMIT(...) kernel_say(__VA_ARGS__)
 #define DMINFO(...) kernel_say(__VA_ARGS__)
 #define dm_table_get_md(table) ((void)(table), NULL)
 #define dm_device_name(md) ((void)(md), "8:0")
