@@ -101,9 +101,10 @@ static int code_of(int error)
 	}
 }
 
-static int complain_of(int error, int mark, const char *name, const char *action)
+/* mark, end: of kernellog_reason() */
+static int complain_until(int error, int mark, int end, const char *name, const char *action)
 {
-	char *reason = kernellog_reason(mark);
+	char *reason = kernellog_reason(mark, end);
 	const char *what = error == UNKNOWN_ERROR ? "refused by the kernel" : strerror(error);
 	int code = code_of(error);
 
@@ -116,6 +117,11 @@ static int complain_of(int error, int mark, const char *name, const char *action
 		complain(code, "%s: cannot %s it: %s; see dmesg", name, action, what);
 	free(reason);
 	return code;
+}
+
+static int complain_of(int error, int mark, const char *name, const char *action)
+{
+	return complain_until(error, mark, -1, name, action);
 }
 
 /* ------------------------------------------------------------------ look */
@@ -791,11 +797,11 @@ int mapped_create(const char *name, const char *uuid, const char *target, uint64
 	mark = kernellog_mark();
 	error = create(name, uuid, target, sectors, params);
 	if (!error) {
-		free(kernellog_reason(mark));
+		free(kernellog_reason(mark, -1));
 		return LARDER_DONE;
 	}
 	if (dm_available() && !target_version(target, version)) {
-		free(kernellog_reason(mark));
+		free(kernellog_reason(mark, -1));
 		return strncmp(target, TARGET_VOLUME, strlen(TARGET_VOLUME)) ?
 			       complain(LARDER_FAILED, "%s: cannot create it: the kernel has no target %s; modprobe dm-%.8s", name, target, target) :
 			       complain(LARDER_FAILED, "%s: cannot create it: the kernel has no target %s; modprobe larder, or start what is clean with --without-module", name,
@@ -825,7 +831,7 @@ int mapped_create_suspended(const char *name, const char *uuid, const char *targ
 	made = !error;
 	error = error ? error : load(name, target, sectors, params);
 	if (!error) {
-		free(kernellog_reason(mark));
+		free(kernellog_reason(mark, -1));
 		return LARDER_DONE;
 	}
 	result = complain_of(error, mark, name, made ? "load a table into" : "create");
@@ -847,7 +853,7 @@ static int change(int type, const char *name, const char *word, const char *acti
 	error = simple(type, name, type != DM_DEVICE_SUSPEND);
 	if (error)
 		return complain_of(error, mark, name, action);
-	free(kernellog_reason(mark));
+	free(kernellog_reason(mark, -1));
 	return LARDER_DONE;
 }
 
@@ -880,6 +886,7 @@ int mapped_resume(const char *name)
 struct swap {
 	const char *name, *target, *old; /* parameters of the live table */
 	uint64_t sectors;
+	int end; /* kernellog's mark: of what was said of the new table, not of the way back */
 };
 
 /*
@@ -894,6 +901,7 @@ static int swap_tables(void *argument)
 	const struct swap *swap = argument;
 	int error = resume(swap->name);
 
+	kernellog_move(swap->end);
 	if (error && mapped_suspended(swap->name)) {
 		load(swap->name, swap->target, swap->sectors, swap->old);
 		if (resume(swap->name))
@@ -904,13 +912,17 @@ static int swap_tables(void *argument)
 
 static int swap_guarded(struct swap *swap)
 {
-	int mark = kernellog_mark(), error = guard_run(swap_tables, swap), code;
+	int mark = kernellog_mark(), error, code;
 
+	swap->end = kernellog_mark();
+	error = guard_run(swap_tables, swap);
+	if (error == GUARD_BROKEN)
+		kernellog_move(swap->end);
 	if (!error) {
-		free(kernellog_reason(mark));
+		free(kernellog_reason(mark, swap->end));
 		return LARDER_DONE;
 	}
-	code = complain_of(error == GUARD_BROKEN ? EINTR : error, mark, swap->name, "switch the table of");
+	code = complain_until(error == GUARD_BROKEN ? EINTR : error, mark, swap->end, swap->name, "switch the table of");
 	if (mapped_suspended(swap->name))
 		complain(code, "%s: stays suspended: the old table cannot be resumed either; try dmsetup resume %s", swap->name, swap->name);
 	return code;
@@ -935,7 +947,7 @@ int mapped_reload(const char *name, const char *target, uint64_t sectors, const 
 	if (error) {
 		result = complain_of(error, mark, name, "load a table into");
 	} else {
-		free(kernellog_reason(mark));
+		free(kernellog_reason(mark, -1));
 		swap.old = old;
 		result = swap_guarded(&swap);
 	}
@@ -952,6 +964,7 @@ struct exchange {
 		uint64_t blocked;
 		size_t failed; /* place of the step */
 	} *result;
+	int end; /* kernellog's mark, as that of a swap */
 };
 
 static int one_step(const struct mapped_step *step, uint32_t *cookie)
@@ -1017,6 +1030,7 @@ static int exchange(void *argument)
 		x->result->failed = i;
 		error = one_step(&x->steps[i], &cookie);
 	}
+	kernellog_move(x->end);
 	if (error)
 		go_back(x, &cookie);
 	x->result->blocked = microseconds() - begun;
@@ -1039,7 +1053,7 @@ static void print_steps(const struct mapped_step *steps, size_t number)
 int mapped_exchange(const struct mapped_step *steps, size_t number, const struct mapped_step *back, size_t nr_back, uint64_t *blocked)
 {
 	static const char *const actions[] = { "suspend", "suspend", "load a table into", "resume" };
-	struct exchange x = { steps, back, number, nr_back, NULL };
+	struct exchange x = { steps, back, number, nr_back, NULL, -1 };
 	uint32_t cookie = 0;
 	int error, mark, result = LARDER_DONE;
 
@@ -1051,17 +1065,21 @@ int mapped_exchange(const struct mapped_step *steps, size_t number, const struct
 	x.result = mmap(NULL, sizeof(*x.result), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	must_allocate(x.result == MAP_FAILED ? NULL : x.result);
 	mark = kernellog_mark();
+	x.end = kernellog_mark();
 	mlockall(MCL_CURRENT | MCL_FUTURE); /* where the process that carries it out is killed, or ends early, it is ours to go back */
 	error = guard_run(exchange, &x);
 	if (error) {
+		if (error == GUARD_BROKEN)
+			kernellog_move(x.end);
 		go_back(&x, &cookie);
 		wait_for_udev(cookie);
 	}
 	munlockall();
 	if (error)
-		result = complain_of(error == GUARD_BROKEN ? EINTR : error, mark, steps[x.result->failed].name, actions[steps[x.result->failed].action]);
+		result = complain_until(error == GUARD_BROKEN ? EINTR : error, mark, x.end, steps[x.result->failed].name,
+					actions[steps[x.result->failed].action]);
 	else
-		free(kernellog_reason(mark));
+		free(kernellog_reason(mark, x.end));
 	for (size_t i = error ? first_to_go_back(&x) : nr_back; i < nr_back; i++)
 		if (back[i].action == MAPPED_RESUME && mapped_suspended(back[i].name))
 			complain(result, "%s: stays suspended: the old table cannot be resumed either; try dmsetup resume %s", back[i].name, back[i].name);
@@ -1095,6 +1113,6 @@ int mapped_message(const char *name, const char *message)
 		/* of a table it may be the device that is not as it should be, of a message only its words */
 		return error == EINVAL ? LARDER_USAGE : code;
 	}
-	free(kernellog_reason(mark));
+	free(kernellog_reason(mark, -1));
 	return LARDER_DONE;
 }

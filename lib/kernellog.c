@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
@@ -16,9 +17,14 @@ int kernellog_mark(void)
 {
 	int mark = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 
+	kernellog_move(mark);
+	return mark;
+}
+
+void kernellog_move(int mark)
+{
 	if (mark >= 0)
 		lseek(mark, 0, SEEK_END);
-	return mark;
 }
 
 /*
@@ -37,26 +43,44 @@ static int weight(const char *text, int level)
 	return strstr(text, "device-mapper: table:") ? 2 : 1;
 }
 
-char *kernellog_reason(int mark)
+/* The next record, in a buffer of its size.  Returns its text, or NULL at the end of the log; its number, which rises from one to the next. */
+static char *next_record(int mark, char *record, size_t size, unsigned long long *number)
 {
-	char record[8192], *text, *reason = NULL;
-	int best = 1, level;
+	char *text, *comma;
 	ssize_t length;
 
-	if (mark < 0)
-		return NULL;
 	for (;;) {
-		length = read(mark, record, sizeof(record) - 1);
+		length = read(mark, record, size - 1);
 		if (length < 0 && (errno == EPIPE || errno == EINTR))
 			continue; /* overwritten: the next read goes on behind it */
 		if (length <= 0)
-			break;
+			return NULL;
 		record[length] = 0;
 		text = strchr(record, ';');
-		if (!text)
+		comma = strchr(record, ',');
+		if (!text || !comma || comma > text)
 			continue;
+		*number = strtoull(comma + 1, NULL, 10);
 		text++;
 		text[strcspn(text, "\n")] = 0;
+		return text;
+	}
+}
+
+char *kernellog_reason(int mark, int end)
+{
+	unsigned long long number, last = ULLONG_MAX;
+	char record[8192], *text, *reason = NULL;
+	int best = 1, level;
+
+	if (end >= 0) {
+		if (next_record(end, record, sizeof(record), &number))
+			last = number;
+		close(end);
+	}
+	if (mark < 0)
+		return NULL;
+	while ((text = next_record(mark, record, sizeof(record), &number)) && number < last) {
 		level = LOG_PRI(atoi(record));
 		if (weight(text, level) >= best) {
 			best = weight(text, level);

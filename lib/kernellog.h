@@ -5,10 +5,12 @@
 
 /* Remembers where the log ends.  Returns a descriptor, or -1 where the log can't be read. */
 int kernellog_mark(void);
+/* Moves a mark, or -1, to where the log ends now, for all processes that share it.  Opens and reads nothing. */
+void kernellog_move(int mark);
 /*
- * The most telling, then latest, line about device-mapper or larder since the mark, or NULL; the caller frees it.  Closes the
- * mark.  Lines are of anybody's doing: good enough to explain an error, not to decide by.
+ * The most telling, then latest, line about device-mapper or larder from the mark to the end, which is another mark or -1: none.  NULL if there
+ * is none; the caller frees it.  Closes both.  Lines are of anybody's doing: good enough to explain an error, not to decide by.
  */
-char *kernellog_reason(int mark);
+char *kernellog_reason(int mark, int end);
 
 #endif

@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (*record && write(ends[1], record, strlen(record)) < 0)
 			size = (size_t)(record - all); /* so many have no room */
 	close(ends[1]);
-	reason = kernellog_reason(ends[0]);
+	reason = kernellog_reason(ends[0], -1);
 	if (reason) {
 		bool found = false;
 

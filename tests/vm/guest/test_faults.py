@@ -939,9 +939,9 @@ def test_little_that_cannot_be_written_back(make_disk, kernel_log, why):
     Volume.format("w", hdd, "--cache", "c")
     other = Volume.start(hdd, stack.cache, name="w", sequential_cutoff=0)
     stack.hdd.fail(op="write", status="ioerr", from_=2048)
-    theirs = 27  # blocks, for each of ours
-    rounds, ours = 700, 700 if why == "refused" else 100
+    theirs = 27  # blocks, for each of ours: a segment's
     stopped = why != "refused"
+    rounds, ours = 700, 235 if stopped else 700  # in nearly all segments: some are to be free, as nothing can be moved in doubt
 
     def write(i: int) -> None:
         if i < ours:
@@ -968,7 +968,7 @@ def test_little_that_cannot_be_written_back(make_disk, kernel_log, why):
         write(i)
     s = stack.cache.status()
     print({k: s[k] for k in ("segments", "dirty_sectors", "reclaimed", "reclaim_moved_slots", "waits_space")})
-    assert s["reclaim_moved_slots"] >= flushed // 2, "it was in the way"
+    assert s["reclaim_moved_slots"] >= theirs, "it was in the way: by how much is up to how fast the others' data is written back"
     simdisk.power_cut(mode="random", seed=3)
     other.remove()
     if stopped:
