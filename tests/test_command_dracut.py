@@ -22,6 +22,7 @@ say() { printf '%s\\n' "$*"; }
 require_binaries() { [ "$*" = "/usr/sbin/larder /usr/lib/udev/larder-probe" ] && [ -n "$binaries" ]; }
 modinfo() { [ "$*" = "-k 6.1.0 larder" ] && [ -z "$module_is_missing" ]; }
 dwarn() { say warned; }
+dfatal() { say "$*"; }
 # a device is called by its numbers here: / is on 9:0, on 253:1, on 8:0
 for_each_host_dev_and_slaves() { for d in 9:0 253:1 8:0; do ! "$1" $d || return 0; done; return 1; }
 mdadm() { [ "$*" = "--detail --export /dev/md127" ] && say MD_LEVEL=raid1 && say "MD_UUID=$of_array"; }
@@ -105,6 +106,10 @@ def test_kernel_without_the_module(tmp_path, volume, missing):
     run = call("install", image=tmp_path / "image", root=root, module_is_missing=missing)
     assert (run.returncode, run.stderr) == (0, "")
     assert ("warned" in run.stdout.splitlines()) == bool(volume and missing)
+    (tmp_path / "initrd").touch()
+    run = call("install", image=tmp_path / "image", root=root, module_is_missing=missing, outfile=str(tmp_path / "initrd"))
+    stays = bool(volume and missing)
+    assert (run.returncode, "stays as it is" in run.stdout) == (int(stays), stays), "what boots, if anything does"
 
 
 @pytest.mark.parametrize("arrays", ["", "md127"])

@@ -45,7 +45,9 @@ def local_block(tmp_path, end, cmdline="", recorded="", appears=(), conf=False):
     """The script; appears: volumes that larder shows when it is run; conf: there is a larder.conf."""
     paths = ("/sbin/larder ", "/proc/uptime", "/proc/cmdline", "/etc/larder/root", "/etc/larder/larder.conf", "/sys/class/block")
     text = here(tmp_path, (PARTS / "local-block").read_text(), *paths)
-    text = text.replace("/scripts/local-block/cryptroot", str(tmp_path / "cryptroot"))
+    for other in ("cryptroot", "mdadm"):
+        text = text.replace(f"/scripts/local-block/{other}", str(tmp_path / other))
+    text = here(tmp_path, text, "/run/larder-arrays", "/run/count.mdadm.initrd")
     (tmp_path / "local-block").write_text(text)
     block = tmp_path / "block"
     show = "\n".join(f"mkdir -p {block}/dm-{i}/dm; echo {x} >{block}/dm-{i}/dm/uuid" for i, x in enumerate(appears))
@@ -115,6 +117,21 @@ def test_cryptroot_follows_what_starts(tmp_path, appears):
     assert run("UUID=1", 5) == WHOLE, "all of it was there before"
 
 
+@pytest.mark.parametrize("delay", ["", "60"])
+def test_array_that_lacks_a_disk(tmp_path, delay):
+    """md's script starts it at the run that it counts; where init's first round is its last it has them all before larder looks."""
+    run, at = local_block(tmp_path, 0), 20 if not delay else 40
+    count = tmp_path / "count.mdadm.initrd"
+    text = f"n=$(($(cat {count} 2>/dev/null || echo 0) + 1)); echo md $n >>{tmp_path}/ran\n"
+    program(tmp_path, "mdadm", f"{text}[ $n = {at} ] && rm {count} || echo $n >{count}; exit 1")
+    program(tmp_path, "udevadm", f"echo udevadm $* >>{tmp_path}/ran")
+    whole, all_of_it = WHOLE, [WHOLE[0], *(f"md {i}" for i in range(8, at + 1)), "udevadm settle --timeout=10", WHOLE[1]]
+    count.write_text("7\n")
+    assert run("UUID=1", at, ROOTDELAY=delay) == whole, "init has time"
+    assert run("UUID=1", at + 1, ROOTDELAY=delay) == all_of_it
+    assert run("UUID=1", at + 2, ROOTDELAY=delay) == whole, "once"
+
+
 @pytest.mark.parametrize("conf", [False, True])
 def test_root_of_a_machine_where_little_starts_by_itself(tmp_path, conf):
     """`auto no all`, say: root= has asked for root all the same; larder.conf says whether it starts degraded."""
@@ -167,6 +184,11 @@ BELOW = {
     "dm-16": ["sda"],  # what they are below: a volume without its snapshots,
     "dm-17": ["dm-16"],  # and with them
     "dm-18": ["dm-17"],  # LVM on that
+    "dm-19": ["dm-20", "dm-22"],  # a volume on LVM, and its cache, too
+    "dm-20": ["dm-21"],
+    "dm-21": ["sda"],  # a part of that logical volume
+    "dm-22": ["dm-23"],
+    "dm-23": ["sdb"],
 }
 SNAPPED = "00000000-0000-4000-8000-000000000001"
 UUIDS = {
@@ -185,7 +207,9 @@ UUIDS = {
 }
 UUIDS |= {"dm-13": f"LARDER-{SNAPPED}-store-{OF_ROOT}", "dm-14": "LVM-s", "dm-15": f"LARDER-{SNAPPED}-store-{OF_ROOT[::-1]}"}
 UUIDS |= {"dm-16": f"LARDER-{SNAPPED}-origin", "dm-17": f"LARDER-{SNAPPED}", "dm-18": "LVM-t"}
+UUIDS |= {"dm-19": f"LARDER-{OF_ROOT}", "dm-20": "LVM-u", "dm-21": "LVM-v", "dm-22": f"LARDER-{OF_ROOT}-cache", "dm-23": "LVM-w"}
 NAMES = {"dm-14": "a--b---c--d", "dm-0": "larder-cache-x", "dm-1": "root", "dm-2": "root-crypt", "dm-10": "luks"}
+NAMES |= {"dm-20": "vg-hdd", "dm-21": "vg-hdd_rimage_0", "dm-23": "vg-ssd"}
 NAMES |= {"dm-4": "two", "dm-5": "two-crypt_dif", "dm-6": "two-crypt"}
 
 
@@ -240,6 +264,12 @@ def test_arrays_below_root(tmp_path, source, found):
     """Of the volume and of its cache; what root is on beside volumes is none of ours."""
     assert larder_root(tmp_path, source, "--arrays") == (0, found)
     assert larder_root(tmp_path / "usr", "/dev/sda", "--arrays", usr=source) == (0, found)
+
+
+@pytest.mark.parametrize(("source", "found"), [("/dev/dm-19", ["vg/hdd", "vg/ssd"]), ("/dev/dm-10", []), ("/dev/dm-3", [])])
+def test_logical_volumes_below_root(tmp_path, source, found):
+    """Of the volume and of its cache; not those above it."""
+    assert larder_root(tmp_path, source, "--lvs") == (0, found)
 
 
 @pytest.mark.parametrize("source", ["/dev/dm-17", "/dev/dm-18"])
@@ -316,6 +346,7 @@ def hook(
     volume=OF_ROOT,
     stores=(),
     lvm=True,
+    code=0,
     **more,
 ):
     """What it says; the image is in tmp_path.
@@ -327,7 +358,7 @@ def hook(
         file.write('block_dev_mod_add() { echo drivers "$@"; }\n')
     if lvm:
         program(tmp_path, "lvm2", "")
-    paths = ("/usr/share/initramfs-tools/hooks/lvm2", "/usr/share/initramfs-tools/hook-functions", "/etc/crypttab", "/proc/crypto")
+    paths = ("/boot/initrd.img-", "/usr/share/initramfs-tools/hooks/lvm2", "/usr/share/initramfs-tools/hook-functions", "/etc/crypttab", "/proc/crypto")
     script.write_text(here(tmp_path, (PARTS / "hook").read_text(), *paths))
     aes = "name : aes\nmodule : aes_generic\n\n"
     (tmp_path / "crypto").write_text(f"name : xts(aes)\nmodule       : xts\n\n{aes}{aes}")
@@ -347,7 +378,7 @@ def hook(
     ours = {"LARDER_PROGRAM": "/bin/true", "LARDER_PROBE": "/bin/true", "LARDER_RULES": str(TOP / "udev"), "LARDER_ROOT": str(root)}
     env = os.environ | ours | {"DESTDIR": str(image), "PATH": f"{tmp_path}:{os.environ['PATH']}", "version": "6.1.0-9-amd64"} | more
     run = subprocess.run(["sh", "-e", script], capture_output=True, text=True, env=env)
-    assert run.returncode == 0, run.stderr
+    assert run.returncode == code, run.stderr
     assert not (image / "etc/larder/luks").exists()
     return run
 
@@ -395,6 +426,16 @@ def test_hook_of_a_kernel_without_the_module(tmp_path, module, volume):
     run = hook(tmp_path, module=module, volume=volume)
     said = "6.1.0-9-amd64 has no module larder" in run.stderr and "update-initramfs -u -k 6.1.0-9-amd64" in run.stderr
     assert said == bool(not module and volume) and run.stderr.count("\n") == said
+
+
+@pytest.mark.parametrize(("module", "volume"), [(True, OF_ROOT), (False, ""), (False, OF_ROOT)])
+def test_hook_leaves_the_image_that_boots(tmp_path, module, volume):
+    """A module that does not build any more, as for an update of its package: update-initramfs runs all the same, and stops where a
+    hook fails."""
+    (tmp_path / "initrd.img-6.1.0-9-amd64").touch()
+    fails = not module and bool(volume)
+    run = hook(tmp_path, module=module, volume=volume, code=int(fails))
+    assert ("initrd.img-6.1.0-9-amd64 stays as it is" in run.stderr) == fails
 
 
 @pytest.mark.parametrize("which", ["LARDER_PROGRAM", "LARDER_PROBE"])

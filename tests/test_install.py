@@ -97,7 +97,7 @@ def uninstall(tmp_path, root_is_on="", destdir=""):
 def test_release_that_runs_is_replaced(tmp_path, destdir):
     """One of before may not understand what the new command stores, and would note nothing more; a package does that itself."""
     install(tmp_path, destdir)
-    restart = "systemctl try-restart larderd.service larder-events.service"
+    restart = "systemctl try-restart --no-block larderd.service larder-events.service"
     assert told(tmp_path) == ([] if destdir else ["systemctl daemon-reload", "udevadm control --reload", restart])
 
 

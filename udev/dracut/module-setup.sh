@@ -109,9 +109,15 @@ install() {
 	# shellcheck disable=SC2154
 	if [ -s "$initdir/etc/larder/root" ] && ! modinfo -k "$kernel" larder > /dev/null 2>&1; then
 		dwarn "larder: root, or /usr, is on a volume, and the kernel $kernel has no module larder: by this initramfs it does not boot; dkms autoinstall -k $kernel, then dracut --force --kver $kernel"
+		# that of before may boot: a build of the module has failed since, or its headers are gone.  dracut writes beside it, and goes on whatever this returns.
+		# shellcheck disable=SC2154
+		if [ -e "${outfile-}" ]; then
+			dfatal "larder: $outfile stays as it is"
+			exit 1
+		fi
 	fi
 	install_arrays
-	# stores of snapshots: nothing that root is on leads there, and the module lvm starts no others where the words name some
+	# below the volume, and stores of snapshots, to which nothing leads from root: the module lvm starts no others where the words name some
 	root_is_on --lvs > "$initdir/etc/larder/lvs" || :
 	[ -s "$initdir/etc/larder/lvs" ] || rm -f "$initdir/etc/larder/lvs"
 	install_encrypted
