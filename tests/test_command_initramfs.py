@@ -358,8 +358,8 @@ def hook(
         file.write('block_dev_mod_add() { echo drivers "$@"; }\n')
     if lvm:
         program(tmp_path, "lvm2", "")
-    paths = ("/boot/initrd.img-", "/usr/share/initramfs-tools/hooks/lvm2", "/usr/share/initramfs-tools/hook-functions", "/etc/crypttab", "/proc/crypto")
-    script.write_text(here(tmp_path, (PARTS / "hook").read_text(), *paths))
+    paths = ("/usr/share/initramfs-tools/hooks/lvm2", "/usr/share/initramfs-tools/hook-functions", "/etc/crypttab", "/proc/crypto")
+    script.write_text(here(tmp_path, (PARTS / "hook").read_text(), "/boot/initrd.img-", *paths))
     aes = "name : aes\nmodule : aes_generic\n\n"
     (tmp_path / "crypto").write_text(f"name : xts(aes)\nmodule       : xts\n\n{aes}{aes}")
     print_luks = f'[ "$1" != --luks ] || {{ printf "{luks}"; exit; }}'
