@@ -1784,7 +1784,8 @@ def test_pairs_opened_behind_the_end(make_disk, kernel_log, when):
     up(stack)
     blocks = [b for s in stack.ssd for b in commit_blocks(s)[-1:]]
     torn = [b for b in blocks if b.sequence == max(b.sequence for b in blocks)]
-    other = next(s for s in stack.ssd if s is not taken.ssd)
+    # how many SSDs have first copies is up to how fast they were opened
+    other = next(s for s in stack.ssd if s is not taken.ssd and (when != "never" or any(b.own for b in commit_blocks(s))))
     first, size, number = segment_layout(other)
     blank = next(i for i in range(number // 2, number) if not any(other.read(first + size * i, size)))
     second = struct.unpack_from("<I", other.read(8, 8), 228)[0] + blank
@@ -1930,7 +1931,7 @@ def test_copies_where_copies_were(make_disk, kernel_log, ssds, alone):
     what they waited for.  A start knows them as what they are: all that was flushed is on each SSD, and no copy is used again."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
     stack = small_stack(make_disk, ssds, cache_mirror={2: "dirty", 3: "dirty:3"}[ssds], fill="off")
-    number, more = 30, 60
+    number, more = 30, 54  # fewer than make a checkpoint due
     for i in range(number):
         stack.volume.write(256 * i, bytes([i + 1]) * (128 << 10))
     held = stack.cache.status()["segments_mirror"]
