@@ -38,7 +38,7 @@ static int note_lost(struct stack *stack)
 		if (stack->snapshot[i].state != SNAPSHOT_READY || !cow_is_lost(volume, uuid))
 			continue;
 		stack->snapshot[i].state = SNAPSHOT_LOST;
-		remark("%s@%s: is lost: its store was full, or failed; larder snapshot remove %s@%s", stack->name, stack->snapshot[i].name, stack->name,
+		remark("%s@%s: is lost: its store was full, or failed, or its device was removed; larder snapshot remove %s@%s", stack->name, stack->snapshot[i].name, stack->name,
 		       stack->snapshot[i].name);
 		lost++;
 	}

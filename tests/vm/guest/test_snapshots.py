@@ -342,6 +342,29 @@ def test_store_fails(disks, store, noted):
     plain()
 
 
+@pytest.mark.parametrize("noted", ["stop", "note"])
+def test_removed_beside_its_stack(disks, store, noted):
+    """By dmsetup, or whoever takes devices that nobody uses: what is overwritten from then on is copied no more."""
+    stack(disks)
+    write(0)
+    larder("snapshot", "create", ONE, "--store", store)
+    command.run("dmsetup", "remove", ONE)
+    assert states() == {ONE: "invalid"} and not snapshots()[ONE]["device"]
+    assert "LOST: its device was removed" in larder("status", "data", code=DEGRADED).stdout
+    write(1, os.urandom(1 << 20))
+    if noted == "note":
+        larder("start", "--note", "data")
+        release()
+    else:
+        assert "data@one: is lost" in larder("stop", "data").stderr
+    assert states() == {ONE: "lost"}
+    larder("start", "data")
+    check([0])
+    assert ONE not in dm.names()
+    larder("snapshot", "remove", ONE)
+    plain()
+
+
 def test_store_is_absent(disks, store):
     """Nothing shows the stack without it, unless the snapshot is given up by its name."""
     stack(disks)

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The devices as facts for plan_make(): what is there, what their superblocks say, what runs. */
+#ifndef LARDER_FACTS_H
+#define LARDER_FACTS_H
+
+#include "../lib/dm.h"
+#include "../lib/scan.h"
+#include "plan.h"
+
+/* A disk that is whole in an array, as long as it is not away: the kernel gives each disk that comes a number of its own. */
+struct present {
+	dev_t number;
+	uint64_t sequence;
+};
+
+struct look {
+	struct facts facts;
+	struct present *present;
+	size_t nr_present;
+	/* what they point to */
+	struct members members;
+	struct mapped_list mapped;
+	struct mapped_names names;
+};
+
+/*
+ * Looks at all devices that can be read without waiting, and that are no path of a multipath device; where udevd runs, at those it
+ * has dealt with.  marked: where udevd runs, only at those that its database calls a larder_member, so that no other disk is read.
+ * facts.wait, .failed and .only are the caller's to set.  Complains; on success the caller frees it.
+ */
+int facts_look(struct look *look, bool marked);
+void facts_free(struct look *look);
+/* Is it still that one? */
+bool present_lasts(const struct present *present);
+/* Microseconds on the clock of facts.now and .appeared. */
+uint64_t facts_clock(void);
+/* As if the step were done: for a dry run.  name points into the step, which outlives the facts. */
+void facts_pretend(struct facts *facts, const struct step *step);
+
+#endif

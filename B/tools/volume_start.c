@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder volume start, larder volume stop.
+ *
+ * A volume is started with the cache that its superblock names, or not at all: without it only if the superblock says that no
+ * cache holds anything newer, and only if asked to.
+ *
+ * --without-module: the kernel has no larder (an upgrade whose module did not build, a rescue system).  What the disk holds behind the
+ * superblock is the volume, if nothing is dirty: a linear target shows it, by the same name.  Nobody notices then what is written, so the
+ * volume is taken off its cache first, durably.
+ */
+#include <endian.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uuid/uuid.h>
+
+#include "claim.h"
+#include "cow.h"
+#include "running.h"
+#include "stack_age.h"
+#include "stack_snapshot.h"
+#include "stack_store.h"
+#include "turn.h"
+#include "verbs.h"
+
+struct start_request {
+	const char *name, *cache;
+	struct argument_list options;
+	bool without_cache, without_module, import, dry_run;
+};
+
+/* Which cache: the UUID that the superblock names, or that of --cache where it names none.  Zero: none.  *named: its SSD that --cache names by a path. */
+static int wanted_cache(struct members *members, const struct member *volume, const struct start_request *request, uint8_t uuid[16],
+			const struct member **named)
+{
+	const struct larder_volume_sb *sb = &volume->sb.volume;
+	bool dirty = le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
+	const struct member *cache;
+	char text[UUID_TEXT];
+	int result;
+
+	memcpy(uuid, sb->cache_uuid, 16);
+	uuid_text(uuid, text);
+	if (request->without_cache && dirty)
+		return complain(LARDER_UNSAFE, "%s: flags: may_be_dirty: the cache %s may hold newer data; bring that cache back",
+				volume->path, text);
+	if (request->without_cache) {
+		memset(uuid, 0, 16);
+		return LARDER_DONE;
+	}
+	if (!request->cache)
+		return LARDER_DONE;
+	result = member_find(members, request->cache, LARDER_KIND_CACHE, &cache);
+	if (!result && !uuid_is_zero(uuid) && memcmp(uuid, cache->sb.cache.cache_uuid, 16))
+		return complain(LARDER_UNSAFE,
+				"%s: cache_uuid: the volume belongs to the cache %s; start it with that one and detach it first",
+				volume->path, text);
+	result = result ? result : stack_check_cache(volume, cache->sb.cache.cache_uuid);
+	if (!result)
+		memcpy(uuid, cache->sb.cache.cache_uuid, 16);
+	*named = !result && strchr(request->cache, '/') ? cache : NULL;
+	return result;
+}
+
+/* Node of the cache with that UUID, started if need be. */
+static int bring_cache(const struct members *members, const struct mapped_list *list, const struct member *volume,
+		       const uint8_t uuid[16], const struct member *named, const struct start_request *request, char **path)
+{
+	static const struct argument_list no_options;
+	const struct mapped *running = running_by_uuid(list, uuid, true);
+	const struct member *member = named ? named : member_cache(members, uuid);
+	bool dirty = le32toh(volume->sb.head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
+	char text[UUID_TEXT], label[LARDER_LABEL_SIZE + 1];
+	int result;
+
+	uuid_text(uuid, text);
+	if (running) {
+		*path = mapper_path(running->name);
+		return LARDER_DONE;
+	}
+	if (!member && dirty)
+		return complain(LARDER_UNSAFE,
+				"%s: cache_uuid: its cache %s is not here, and may hold newer data; bring that cache back",
+				volume->path, text);
+	if (!member)
+		return complain(
+			LARDER_UNSAFE,
+			"%s: cache_uuid: its cache %s is not here; the volume is clean: --without-cache starts it alone, and makes "
+			"that cache stale",
+			volume->path, text);
+	result = cache_bring_up(members, member, NULL, &no_options,
+				(request->dry_run ? BRING_UP_DRY : 0) | (request->import ? BRING_UP_IMPORT : 0) | (named ? BRING_UP_BY_PATH : 0), path);
+	if (!result && !request->dry_run)
+		printf("cache %s: started as %s\n", label_text(member->sb.cache.label, label), *path);
+	return result;
+}
+
+/* Not by the way what another machine may be using, unless that is the word; whatever the word, no disk that had left its stack. */
+static int check_stack(const struct members *members, const struct member *volume, bool import)
+{
+	struct stack stack;
+	bool there;
+	char *old;
+	int result;
+	const char *why = stack_decode(volume->sb.volume.stack, &stack, &there);
+
+	if (why && import)
+		return LARDER_DONE;
+	if (why)
+		return complain(LARDER_UNSAFE,
+				"%s: stack: is a newer larder's (%s), which knows whether this machine may start it; if it may: larder volume start --import",
+				volume->path, why);
+	old = there ? stack_too_old(members, &stack) : NULL;
+	if (old) {
+		result = complain(LARDER_UNSAFE, "%s: %s", volume->path, old);
+		free(old);
+		return result;
+	}
+	if (import || !there || !stack_is_foreign(&stack))
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE,
+			"%s: stack: was made on another machine; if that does not use it any more: larder start --import %s, which takes it, or --import here",
+			volume->path, stack.name);
+}
+
+/* Snapshots that it does not start without.  A description that cannot be read is a newer larder's, and came here by --import. */
+static bool has_snapshots(const struct member *volume, struct stack *stack)
+{
+	bool there;
+
+	return !stack_decode(volume->sb.volume.stack, stack, &there) && there && stack_snapshot_needed(stack);
+}
+
+static int check_snapshots(const struct members *members, const struct member *volume)
+{
+	struct stack stack;
+	struct cow cow;
+
+	if (!has_snapshots(volume, &stack))
+		return LARDER_DONE;
+	cow_find(&cow, stack.name, &stack, members);
+	return cow_check_stores(&cow, stack.name);
+}
+
+/* Its device; with all of its snapshots, or not at all. */
+static int make_device(const struct members *members, const struct member *volume, const char *name, const char *target, const char *params)
+{
+	uint64_t sectors = le64toh(volume->sb.volume.sectors);
+	char *dm_uuid = cow_volume_uuid(volume->sb.head.uuid);
+	struct stack stack;
+	struct cow cow;
+	int result;
+
+	if (has_snapshots(volume, &stack)) {
+		cow_find(&cow, name, &stack, members);
+		result = cow_start(&cow, target, sectors, params);
+	} else {
+		result = mapped_create(name, dm_uuid, target, sectors, params);
+	}
+	free(dm_uuid);
+	return result;
+}
+
+static int create_with(const struct members *members, const struct member *volume, const char *cache, const char *name,
+		       const struct argument_list *options, const char *stored)
+{
+	char *words = table_options(options, stored), *params;
+	int result;
+
+	if (!words)
+		return LARDER_USAGE;
+	params = must_print("%s %s %s", volume->path, cache, words);
+	result = make_device(members, volume, name, TARGET_VOLUME, params);
+	free(params);
+	free(words);
+	return result;
+}
+
+static int create_volume(const struct members *members, const struct member *volume, const char *cache, const struct start_request *request)
+{
+	const struct larder_volume_sb *sb = &volume->sb.volume;
+	char label[LARDER_LABEL_SIZE + 1], *name;
+	const char *stored = "";
+	int result = LARDER_DONE;
+	struct stack stack;
+	bool there;
+
+	name = dm_name(request->name, sb->label, volume->path, false, &result);
+	if (!name)
+		return result;
+	if (!stack_decode(sb->stack, &stack, &there) && there)
+		stored = stack.options;
+	result = create_with(members, volume, cache, name, &request->options, stored);
+	if (result == LARDER_FAILED && *stored) {
+		stored_options_refused(name, stored, false);
+		result = create_with(members, volume, cache, name, &request->options, "");
+	}
+	if (!result && !request->dry_run)
+		printf("volume %s: started as /dev/mapper/%s%s\n", label_text(sb->label, label), name,
+		       strcmp(cache, "-") ? "" : ", without a cache");
+	free(name);
+	return result;
+}
+
+/* ------------------------------------------------------------------ without the module */
+
+static int refuse_dirty(const char *path, const struct larder_volume_sb *sb)
+{
+	char text[UUID_TEXT];
+
+	return complain(LARDER_UNSAFE,
+			"%s: flags: may_be_dirty: the cache %s may hold newer data; larder rescue writeback brings it to the disk without the module",
+			path, uuid_text(sb->cache_uuid, text));
+}
+
+struct leaving {
+	const char *path;
+	bool equal; /* both copies of its superblock say the same: none is left from before it had left its cache */
+};
+
+static int leave_cache(union superblock *sb, bool *write, void *data)
+{
+	const struct leaving *leaving = data;
+
+	if (le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY)
+		return refuse_dirty(leaving->path, &sb->volume);
+	*write = !uuid_is_zero(sb->volume.cache_uuid) || !leaving->equal;
+	return *write ? superblock_leave_cache(sb) : LARDER_DONE;
+}
+
+/* It has no cache any more, durably.  The superblock is read again, as nobody else has the disk now; or did by the time when it was looked at. */
+static int take_off_cache(const struct member *volume)
+{
+	struct leaving leaving = { .path = volume->path };
+	struct superblocks found;
+	struct device device;
+	bool ours;
+	int result = claim_member(&device, &found, volume->path, LARDER_KIND_VOLUME, volume->sb.head.uuid, &ours);
+
+	if (result || !ours)
+		return result ? result : LARDER_UNSAFE;
+	leaving.equal = superblocks_equal(&found);
+	superblocks_free(&found);
+	result = superblock_change(&device, leave_cache, &leaving);
+	device_close(&device);
+	return result;
+}
+
+/* What is older, or has older SSDs, the kernel would refuse. */
+static int start_linear(const struct members *members, const struct member *volume, const struct start_request *request)
+{
+	const struct larder_volume_sb *sb = &volume->sb.volume;
+	char *name, *params;
+	int result = volume_check_ages(members, volume);
+
+	if (result)
+		return result;
+	if (le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY)
+		return refuse_dirty(volume->path, sb);
+	name = dm_name(request->name, sb->label, volume->path, false, &result);
+	if (!name)
+		return result;
+	if (mapped_name_taken(name))
+		result = complain(LARDER_BUSY, "%s: there is a dm device of this name; --name gives it another one", name);
+	else if (!request->dry_run)
+		result = take_off_cache(volume);
+	else
+		result = claim_check(volume->path, LARDER_KIND_VOLUME, sb->head.uuid);
+	if (!result && request->dry_run && !uuid_is_zero(sb->cache_uuid))
+		printf("write superblock to %s: no cache, a new incarnation\n", volume->path);
+	params = must_print("%s %llu", volume->path, (unsigned long long)le64toh(sb->data_offset) >> LARDER_SECTOR_SHIFT);
+	if (!result)
+		result = make_device(members, volume, name, "linear", params);
+	if (!result && !request->dry_run)
+		printf("volume %s: started as /dev/mapper/%s, without larder's module: it belongs to no cache now; larder volume attach "
+		       "puts it behind one again\n",
+		       name, name);
+	free(params);
+	free(name);
+	return result;
+}
+
+/* Snapshots that became unreadable while it ran.  Only where something is below it: the disks need not be looked at else. */
+static int note_lost(const uint8_t volume[16])
+{
+	char *shown = cow_volume_uuid(volume);
+	struct mapped_names names;
+	int result = mapped_scan_below(shown, &names);
+	bool some = !result && names.nr_half;
+
+	mapped_names_free(&names);
+	free(shown);
+	return some ? snapshots_note_lost_of(volume) : result;
+}
+
+/* Is that the name of one that start_linear() has made?  Then it is stopped, *result says how. */
+static bool stop_linear(const char *name, bool dry_run, int *result)
+{
+	static const char ours[] = "LARDER-";
+	char uuid[DM_UUID_MAX], usage[PATH_MAX];
+	uint8_t volume[16];
+	dev_t number;
+
+	if (!mapped_look(name, uuid, &number) || strncmp(uuid, ours, strlen(ours)) || strlen(uuid) != strlen(ours) + UUID_TEXT - 1 ||
+	    !mapped_is_without_larder(name) || uuid_parse(uuid + strlen(ours), volume))
+		return false;
+	*result = cow_check_unused(volume);
+	if (!*result && device_usage(number, usage, sizeof(usage)))
+		*result = complain(LARDER_BUSY, "%s: in use: %s; release it first", name, usage);
+	*result = *result || dry_run ? *result : note_lost(volume);
+	*result = *result ? *result : mapped_remove(name);
+	*result = *result ? *result : cow_clear(volume);
+	return true;
+}
+
+/* ------------------------------------------------------------------ start, stop */
+
+/* By a linear target, by whatever name: its snapshots belong to that. */
+static int check_not_shown(const uint8_t uuid[16], const char *word)
+{
+	char *shown = cow_volume_uuid(uuid), name[DM_NAME_MAX];
+	bool is = mapped_name_of(shown, name);
+
+	free(shown);
+	return is ? complain(LARDER_BUSY, "%s: runs already, without larder's module: /dev/mapper/%s; larder volume stop %s ends that", word, name, name) :
+		    LARDER_DONE;
+}
+
+/* It has data by now, dirty ones perhaps, and is started; nobody gives it that cache any more. */
+static void warn_entangled(const struct mapped_list *list, const struct member *volume, const uint8_t cache[16])
+{
+	const struct mapped *other = running_entangled(list, volume->number, cache);
+
+	if (other)
+		remark("%s: lies on, or below, the volume %s, which has the same cache: each may wait for the other, for ever, when that is full; larder volume detach %s --flush, "
+		       "and attach it to another one",
+		       volume->path, other->name, other->name);
+}
+
+static int start_member(struct members *members, const char *word, const struct member *volume, const struct start_request *request)
+{
+	const struct member *named = NULL;
+	const struct mapped *running;
+	struct mapped_list list;
+	char *cache = NULL;
+	uint8_t uuid[16];
+	int result = LARDER_DONE;
+
+	if (!request->dry_run && running_left_over(volume->sb.head.uuid))
+		result = cow_clear(volume->sb.head.uuid);
+	if (result)
+		return result;
+	result = mapped_scan(&list);
+	running = result ? NULL : running_by_uuid(&list, volume->sb.head.uuid, false);
+	if (running) {
+		printf("volume %s runs already: /dev/mapper/%s\n", word, running->name);
+		mapped_list_free(&list);
+		return LARDER_DONE;
+	}
+	if (!result)
+		result = check_not_shown(volume->sb.head.uuid, word);
+	if (!result && !volume->block && !request->dry_run)
+		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", volume->path);
+	if (!result)
+		result = check_stack(members, volume, request->import);
+	if (!result && !request->without_module && !strchr(word, '/') && !claim_may_start(volume->path, "volume start"))
+		result = LARDER_UNSAFE;
+	result = result ? result : check_snapshots(members, volume);
+	if (!result && request->without_module) {
+		mapped_list_free(&list);
+		return start_linear(members, volume, request);
+	}
+	result = result ? result : wanted_cache(members, volume, request, uuid, &named);
+	if (!result && uuid_is_zero(uuid))
+		cache = must_print("-");
+	else if (!result)
+		result = bring_cache(members, &list, volume, uuid, named, request, &cache);
+	if (!result && volume->block && !uuid_is_zero(uuid))
+		warn_entangled(&list, volume, uuid);
+	result = result ? result : create_volume(members, volume, cache, request);
+	free(cache);
+	mapped_list_free(&list);
+	return result;
+}
+
+/* One that was stopped stays so for larderd until it runs: it may find what did not start before or behind us. */
+static int start_one(struct members *members, const char *word, const struct start_request *request)
+{
+	const struct member *volume;
+	int result = member_find(members, word, LARDER_KIND_VOLUME, &volume);
+
+	result = result ? result : start_member(members, word, volume, request);
+	if (!result && !request->dry_run)
+		stopped_clear(volume->sb.head.uuid);
+	return result;
+}
+
+int volume_start(int argc, char **argv)
+{
+	static const char usage[] =
+		"larder volume start LABEL|UUID|DISK... [--name NAME] [--cache CACHE | --without-cache | --without-module] "
+		"[--option KEY=VALUE]... [--import] [--dry-run]";
+	struct start_request request = { 0 };
+	const struct argument arguments[] = {
+		{ "name", 'N', ARGUMENT_TEXT, &request.name, "NAME", "/dev/mapper/NAME (default: the label)" },
+		{ "cache", 'c', ARGUMENT_TEXT, &request.cache, "CACHE", "attach it to this cache, if it has none" },
+		{ "without-cache", 0, ARGUMENT_FLAG, &request.without_cache, NULL, "alone; only if no cache holds anything newer" },
+		{ "without-module", 0, ARGUMENT_FLAG, &request.without_module, NULL, "by a linear target; only if nothing is dirty: it leaves its cache" },
+		{ "option", 0, ARGUMENT_LIST, &request.options, "KEY=VALUE", "option of the target, see docs/interface.md" },
+		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if it, or its cache, is another machine's, this time" },
+		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only print the dmsetup commands" },
+		ARGUMENTS_END
+	};
+	struct members members;
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 1, -1, &first, &result))
+		return result;
+	if (request.name && argc - first > 1)
+		return complain(LARDER_USAGE, "--name: is for one volume, %d are given", argc - first);
+	if (request.cache && request.without_cache)
+		return complain(LARDER_USAGE, "--cache and --without-cache exclude each other");
+	if (request.without_module && (request.cache || request.without_cache || request.options.number))
+		return complain(LARDER_USAGE, "--without-module excludes --cache, --without-cache and --option");
+	mapped_init(request.dry_run);
+	turn_take();
+	members_scan(&members);
+	for (int i = first; !result && i < argc; i++)
+		result = start_one(&members, argv[i], &request);
+	members_free(&members);
+	return result;
+}
+
+static bool is_listed(const struct mapped_list *list, const char *name)
+{
+	for (size_t i = 0; i < list->number; i++)
+		if (!strcmp(list->mapped[i].name, name))
+			return true;
+	return false;
+}
+
+static int stop_one(const struct mapped_list *list, const char *word, bool dry_run)
+{
+	char usage[PATH_MAX];
+	struct mapped *volume;
+	uint8_t uuid[16];
+	int result;
+
+	if (!is_listed(list, word) && stop_linear(word, dry_run, &result))
+		return result;
+	result = running_find(list, word, false, &volume);
+	if (result)
+		return result;
+	if (volume->open_count && device_usage(volume->number, usage, sizeof(usage)))
+		return complain(LARDER_BUSY, "%s: in use: %s; release it first", volume->name, usage);
+	if (!dry_run && running_uuid(volume, uuid))
+		result = note_lost(uuid);
+	return result ? result : stop_running(volume, dry_run);
+}
+
+int volume_stop(int argc, char **argv)
+{
+	static const char usage[] = "larder volume stop NAME|UUID|DEVICE... [--dry-run]";
+	bool dry_run = false;
+	const struct argument arguments[] = { { "dry-run", 'n', ARGUMENT_FLAG, &dry_run, NULL, "only print the dmsetup command" },
+					      ARGUMENTS_END };
+	struct mapped_list list;
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 1, -1, &first, &result))
+		return result;
+	mapped_init(dry_run);
+	turn_take();
+	result = mapped_scan(&list);
+	for (int i = first; !result && i < argc; i++)
+		result = stop_one(&list, argv[i], dry_run);
+	mapped_list_free(&list);
+	return result;
+}
