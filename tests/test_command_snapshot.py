@@ -26,11 +26,13 @@ from harness import (
     UNSAFE,
     USAGE,
     VOLUME,
+    attach_by_hand,
     blkid,
     digest,
     field,
     one_line,
     patch,
+    patch_tables,
     read,
 )
 from test_command_stack import Described
@@ -135,6 +137,28 @@ def test_of_an_older_disk(larder, described):
     # and as new as anybody knows: what is stored lowers nothing
     removed(larder, "weekly")
     larder("volume", "start", "data", "--without-cache", "--dry-run")
+
+
+def test_older_disk_is_accepted(larder, described):
+    """What it, or its cache, has lost a snapshot shares: it would be of two moments."""
+    described.volume(described.plain | {"snapshots": ["17 ready daily"]})
+    described.ssds({"ready": [f"{described.uuid} data 3"], "changing": []})
+    store_of(larder, described, 17)
+    attach_by_hand(described.ssd, described.hdd)
+    generation, was = (field(described.hdd, VOLUME, name) for name in ("generation", "incarnation"))
+    start = ["volume", "start", "data", "--dry-run"]
+    for word in ("accept", "discard"):
+        for older in (1, 0):
+            patch_tables(described.ssd, volume0__incarnation=was, volume0__seen=generation + older)
+            run = larder(*start, "--option", f"stale={word}", code=UNSAFE if older else DONE)
+            if older:
+                one_line(run, "snapshot daily shares what is lost", "--drop-snapshot daily")
+            else:
+                assert "dmsetup create data@daily " in run.stdout
+    patch_tables(described.ssd, volume0__seen=generation + 1)
+    one_line(larder(*start, "--option", "stale=accept", "--drop-snapshot", "x", code=NOT_FOUND), "it has no snapshot x")
+    run = larder(*start, "--option", "stale=accept", "--drop-snapshot", "daily")
+    assert "data@daily" not in run.stdout and "stale accept" in run.stdout.splitlines()[-1]
 
 
 def test_order_of_a_start(larder, described):

@@ -987,6 +987,33 @@ def test_kept_key_slots_leave_their_store(disks, store, key, tmp_path):
     check([0])
 
 
+def test_what_is_older_is_taken(disks, store, kernel_log):
+    """SSDs that have lost what they had acknowledged: a snapshot shares that, and would be of two moments."""
+    kernel_log.expect("device-mapper: larder")
+    stack(disks)
+    write(0)
+    larder("stop", "data")
+    images = [Path(str(ssd)).read_bytes() for ssd in disks[:2]]
+    larder("start", "data")
+    write(1)
+    larder("snapshot", "create", ONE, "--store", store)
+    larder("stop", "data")
+    for ssd, image in zip(disks, images, strict=False):
+        Path(str(ssd)).write_bytes(image)
+    accept = ["volume", "start", "data", "--option", "stale=accept"]
+    refused(UNSAFE, ["start", "data"], "larder volume start data --option stale=accept")
+    refused(UNSAFE, accept, "its snapshot one shares what is lost", "--drop-snapshot one")
+    assert states() == {ONE: "stopped"} and "data" not in dm.names()
+    refused(NOT_FOUND, [*accept, "--drop-snapshot", "two"], "it has no snapshot two")
+    larder(*accept, "--drop-snapshot", "one")
+    assert states() == {ONE: "lost"} and ONE not in dm.names()
+    refused(BUSY, [*accept, "--drop-snapshot", "one"], "this one runs")
+    larder("stop", "data")
+    larder("start", "data")
+    assert states() == {ONE: "lost"} and ONE not in dm.names()
+    larder("snapshot", "remove", ONE)
+
+
 def start_behind_the_cut(all_disks, seed):
     """Power fails now, if it has not."""
     if not any(d.state()["power"] == "off" for d in all_disks):

@@ -805,7 +805,8 @@ def stop_of(unit: str, state: str, directory: Path) -> None:
     line = re.search("^ExecStop=(.*)", (Path(__file__).parents[3] / "udev" / unit).read_text(), re.M)[1]
     (directory / "systemctl").write_text(f"#!/bin/sh\necho {state}\n")
     (directory / "systemctl").chmod(0o755)
-    subprocess.run(shlex.split(line.replace("$$", "$")), env=ENVIRONMENT | {"PATH": f"{directory}:{os.environ['PATH']}"}, check=True)
+    env = ENVIRONMENT | {"PATH": f"{directory}:{os.environ['PATH']}"}
+    subprocess.run(shlex.split(line.replace("$$", "$")), env=env, check=True)
 
 
 def holds() -> list[str]:
