@@ -364,17 +364,17 @@ static int start_linear(const struct members *members, const struct member *volu
 	return result;
 }
 
-/* Snapshots that became unreadable while it ran.  Only where something is below it: the disks need not be looked at else. */
-static int note_lost(const uint8_t volume[16])
+/* Could it have snapshots that became unreadable while it ran?  The disks need not be looked at else. */
+static int look_below(const uint8_t volume[16], bool *some)
 {
 	char *shown = cow_volume_uuid(volume);
 	struct mapped_names names;
 	int result = mapped_scan_below(shown, &names);
-	bool some = !result && names.nr_half;
 
+	*some = !result && names.nr_half;
 	mapped_names_free(&names);
 	free(shown);
-	return some ? snapshots_note_lost_of(volume) : result;
+	return result;
 }
 
 /* Is that the name of one that start_linear() has made?  Then it is stopped, *result says how. */
@@ -384,6 +384,7 @@ static bool stop_linear(const char *name, bool dry_run, int *result)
 	char uuid[DM_UUID_MAX], usage[PATH_MAX];
 	uint8_t volume[16];
 	dev_t number;
+	bool some;
 
 	if (!mapped_look(name, uuid, &number) || strncmp(uuid, ours, strlen(ours)) || strlen(uuid) != strlen(ours) + UUID_TEXT - 1 ||
 	    !mapped_is_without_larder(name) || uuid_parse(uuid + strlen(ours), volume))
@@ -391,9 +392,9 @@ static bool stop_linear(const char *name, bool dry_run, int *result)
 	*result = cow_check_unused(volume);
 	if (!*result && device_usage(number, usage, sizeof(usage)))
 		*result = complain(LARDER_BUSY, "%s: in use: %s; release it first", name, usage);
-	*result = *result || dry_run ? *result : note_lost(volume);
-	*result = *result ? *result : mapped_remove(name);
-	*result = *result ? *result : cow_clear(volume);
+	*result = *result ? *result : look_below(volume, &some);
+	if (!*result)
+		*result = some && !dry_run ? snapshots_stop_linear(name, volume) : mapped_remove(name);
 	return true;
 }
 
@@ -536,6 +537,7 @@ static int stop_one(const struct mapped_list *list, const char *word, bool dry_r
 	char usage[PATH_MAX];
 	struct mapped *volume;
 	uint8_t uuid[16];
+	bool some = false;
 	int result;
 
 	if (!is_listed(list, word) && stop_linear(word, dry_run, &result))
@@ -546,7 +548,9 @@ static int stop_one(const struct mapped_list *list, const char *word, bool dry_r
 	if (volume->open_count && device_usage(volume->number, usage, sizeof(usage)))
 		return complain(LARDER_BUSY, "%s: in use: %s; release it first", volume->name, usage);
 	if (!dry_run && running_uuid(volume, uuid))
-		result = note_lost(uuid);
+		result = look_below(uuid, &some);
+	if (!result && some)
+		result = snapshots_note_lost_of(uuid);
 	return result ? result : stop_running(volume, dry_run);
 }
 

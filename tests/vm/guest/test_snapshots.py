@@ -876,6 +876,32 @@ def test_volume_alone_notes_what_is_lost(disks, store):
     assert ONE not in dm.names()
 
 
+@pytest.mark.parametrize("alone", [False, True], ids=["stack", "volume"])
+def test_lost_without_the_module(disks, store, alone):
+    """Nobody can write to the superblock of what runs by a linear target: it stops, and then what is lost is noted."""
+    stack(disks)
+    write(0)
+    larder("volume", "flush", "data", "--wait")
+    larder("snapshot", "create", ONE, "--store", store)
+    larder("volume", "flush", "data", "--wait")
+    larder("stop", "data")
+    larder("start", "--without-module", "data")
+    store.fail(op="write,flush", status="ioerr")
+    write(1, os.urandom(1 << 20))
+    command.run("sync")
+    assert states() == {ONE: "invalid"}
+    if alone:
+        command.run("umount", MOUNTED)
+    said = larder(*(["volume"] if alone else []), "stop", "data").stderr
+    assert said.count("data@one: is lost") == 1 and not [n for n in dm.names() if n.startswith("data")]
+    store.heal()
+    assert states() == {ONE: "lost"}
+    larder("start", "data", code=None)
+    check([0])
+    assert ONE not in dm.names()
+    larder("snapshot", "remove", ONE)
+
+
 def test_cache_takes_no_note(disks, store, kernel_log):
     """Its SSDs fail in the first note: nothing is left; with a cache that has failed a store is not touched."""
     kernel_log.expect("device-mapper: larder|critical .* error")
