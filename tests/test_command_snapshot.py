@@ -237,6 +237,26 @@ def test_kept_key_slots_are_overwritten(larder, described, encrypted, chunk):
     assert all(read(store, at, 8) == b"%07d." % origin for origin, at in places.items() if origin not in gone)
 
 
+def test_kept_key_slots_are_wiped(larder, described):
+    """Of a store that was away when its snapshot was removed."""
+    store = store_of(larder, described, 17)
+    places = kept(store, 16 * KIB, 0, 5000)
+    one_line(larder("super", "wipe", store, code=FAILED), store, "--yes")
+    assert read(store, places[0], 8).strip(b"\0")
+    assert not larder("super", "wipe", store, "--yes").stderr
+    assert not field(store, HEAD, "magic").strip(b"\0")
+    assert not read(store, places[0], 16 * KIB).strip(b"\0") and read(store, places[5000], 8) == b"0005000."
+
+
+def test_inactive_store_is_activated(larder, described, lvm):
+    """Key slots that it has kept would stay in the space that it has had; where it cannot be, that is said."""
+    crypt = {"crypt": str(uuid.uuid5(described.uuid, "crypt"))}
+    described.volume(described.plain | crypt | {"snapshots": ["17 lost daily"]})
+    name = f"space/larder-{uuid.uuid5(described.uuid, 'snapshot 17')}"
+    assert not removed(larder, "daily", env=lvm("  space\n", 0)).stderr
+    assert lvm.told() == f"lvchange --yes --activate y {name}\nlvremove --yes {name}\n"
+
+
 def test_store_that_tells_nothing_of_its_chunks(larder, described):
     """Its head says what cannot be: it is given up all the same, with a line."""
     described.volume(described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "snapshots": ["17 ready daily"]})

@@ -547,6 +547,29 @@ def test_store_from_a_volume_group(disks, group, key, encrypted):
     refused(USAGE, ["snapshot", "create", ONE], "--store: is missing")
 
 
+def test_kept_key_slots_leave_an_inactive_volume(disks, group, key, tmp_path):
+    """Nobody has activated the store when its snapshot is removed: nothing of the former key stays in the group."""
+    new = tmp_path / "new"
+    new.write_bytes(os.urandom(64))
+    stack(disks, key)
+    larder("set", "data", "--snapshot-space", group)
+    larder("snapshot", "create", ONE)
+    with open("/dev/mapper/data@one", "rb") as snapshot:
+        slot = snapshot.read(36 << 10)[-4096:]  # behind both heads
+    larder("passwd", "data", "--change", "--keyfile", key, "--new-keyfile", new, "--iter-time", "10", "--header-backup", "none")
+    larder("stop", "data")
+    command.run("lvchange", "--activate", "n", group)
+    node = command.output("pvs", "--noheadings", "--options", "pv_name").strip()
+
+    def kept():
+        command.run("blockdev", "--flushbufs", node)
+        return Path(node).read_bytes()
+
+    assert slot in kept()
+    larder("snapshot", "remove", ONE)
+    assert not made(group) and slot not in kept()
+
+
 @pytest.fixture
 def lvm_that_kills(tmp_path, monkeypatch):
     """lvm, by itself: without what kills larder at a change that it makes; and who has run it, behind its N-th lvcreate or
