@@ -128,12 +128,14 @@ static void take_cache(struct fact_member *fact, const struct device *device, co
 /* Adds to what is to be said of its snapshots. */
 static void warn_of(struct fact_member *fact, const struct stack *stack, const struct stack_snapshot *one, const uint8_t volume[16])
 {
-	char name[DM_NAME_MAX], *shown = cow_volume_uuid(volume), *before = (char *)fact->warning;
+	char *before = (char *)fact->warning;
 	struct cow_status status = { 0 };
 	const char *what = NULL;
+	uint8_t uuid[16];
 
-	if (one->state == SNAPSHOT_READY && mapped_name_of(shown, name))
-		cow_status(name, one->name, &status);
+	stack_snapshot_uuid(stack, one, uuid);
+	if (one->state == SNAPSHOT_READY)
+		cow_status(volume, uuid, &status);
 	if (one->state == SNAPSHOT_LOST)
 		what = "is lost";
 	else if (status.state == COW_OVERFLOW || cow_nearly_full(&status))
@@ -143,7 +145,6 @@ static void warn_of(struct fact_member *fact, const struct stack *stack, const s
 					   stack->name, one->name);
 		free(before);
 	}
-	free(shown);
 }
 
 /* What the description of its stack says. */

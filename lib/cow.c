@@ -254,18 +254,37 @@ void cow_status_of(const char *name, struct cow_status *status)
 	}
 }
 
-void cow_status(const char *volume, const char *snapshot, struct cow_status *status)
+/* Asked behind what was said of a snapshot that is not there: the volume comes last, and goes first. */
+static bool is_shown(const uint8_t volume[16])
 {
-	char *name = cow_snapshot_name(volume, snapshot);
+	char *uuid = cow_volume_uuid(volume);
+	bool shown = mapped_is_shown(uuid);
 
-	cow_status_of(name, status);
-	free(name);
+	free(uuid);
+	return shown;
+}
+
+void cow_status(const uint8_t volume[16], const uint8_t snapshot[16], struct cow_status *status)
+{
+	char *uuid = cow_snapshot_uuid(volume, snapshot), name[DM_NAME_MAX];
+
+	*status = (struct cow_status){ COW_ABSENT, 0, 0 };
+	if (mapped_name_of(uuid, name))
+		cow_status_of(name, status);
+	if (status->state == COW_ABSENT && is_shown(volume))
+		status->state = COW_GONE;
+	free(uuid);
+}
+
+bool cow_is_there(const struct cow_status *status)
+{
+	return status->state != COW_ABSENT && status->state != COW_GONE;
 }
 
 bool cow_is_lost(const uint8_t volume[16], const uint8_t snapshot[16])
 {
 	char *uuid = cow_snapshot_uuid(volume, snapshot), name[DM_NAME_MAX], text[128];
-	bool lost = mapped_name_of(uuid, name) && mapped_status(name, COW_SNAPSHOT, text, sizeof(text)) && !strcmp(text, "Invalid");
+	bool lost = mapped_name_of(uuid, name) && mapped_status(name, COW_SNAPSHOT, text, sizeof(text)) ? !strcmp(text, "Invalid") : is_shown(volume);
 
 	free(uuid);
 	return lost;
@@ -283,7 +302,7 @@ unsigned cow_percent(const struct cow_status *status)
 
 const char *cow_state_text(const struct stack_snapshot *snapshot, const struct cow_status *status)
 {
-	static const char *const states[] = { "stopped", "valid", "invalid", "overflow" };
+	static const char *const states[] = { "stopped", "invalid", "valid", "invalid", "overflow" };
 
 	return snapshot->state == SNAPSHOT_READY ? states[status->state] : snapshot_state_text(snapshot->state);
 }

@@ -73,6 +73,7 @@ int cow_check_unused(const uint8_t volume[16]);
 
 enum cow_state {
 	COW_ABSENT, /* it is not started */
+	COW_GONE, /* its device was removed while the volume is shown: what is overwritten is copied no more */
 	COW_VALID,
 	COW_INVALID, /* its store was full, or failed: it cannot be read any more */
 	COW_OVERFLOW, /* the store is full, and a write to the snapshot itself has failed */
@@ -81,10 +82,13 @@ struct cow_status {
 	enum cow_state state;
 	uint64_t used, total; /* bytes of the store; 0 where that is not known */
 };
-/* Has this snapshot, which counts, become unreadable while it runs? */
+/* Has this snapshot, which counts, become unreadable while it runs, or was its device removed while the volume is shown? */
 bool cow_is_lost(const uint8_t volume[16], const uint8_t snapshot[16]);
-void cow_status(const char *volume, const char *snapshot, struct cow_status *status);
-/* name: of the snapshot, for dm. */
+/* Of one that counts, by the UUIDs. */
+void cow_status(const uint8_t volume[16], const uint8_t snapshot[16], struct cow_status *status);
+/* Its device, if there is one: is it shown? */
+bool cow_is_there(const struct cow_status *status);
+/* name: of the snapshot, for dm; never COW_GONE. */
 void cow_status_of(const char *name, struct cow_status *status);
 #define COW_NEARLY_FULL 80u /* of a hundred: from here on it is said */
 bool cow_nearly_full(const struct cow_status *status);

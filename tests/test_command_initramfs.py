@@ -519,7 +519,7 @@ def test_prefix(tmp_path):
 
 def test_isolate_does_not_stop_it():
     """^D in an emergency shell is an isolate, and ends what its target does not want, unless the unit says otherwise."""
-    services = ("larderd", "larder-events", "larder-network", "larder-unlock@", "larder-assemble@")
+    services = ("larderd", "larder-events", "larder-network", "larder-snapshots", "larder-unlock@", "larder-assemble@")
     for name in (f"{s}.service" for s in services):
         assert "\nIgnoreOnIsolate=true\n" in (TOP / "udev" / name).read_text(), name
     for name in ("larder-last-resort@.timer", "larder-last-resort@.service"):

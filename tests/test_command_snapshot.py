@@ -26,11 +26,13 @@ from harness import (
     UNSAFE,
     USAGE,
     VOLUME,
+    attach_by_hand,
     blkid,
     digest,
     field,
     one_line,
     patch,
+    patch_tables,
     read,
 )
 from test_command_stack import Described
@@ -137,6 +139,28 @@ def test_of_an_older_disk(larder, described):
     larder("volume", "start", "data", "--without-cache", "--dry-run")
 
 
+def test_older_disk_is_accepted(larder, described):
+    """What it, or its cache, has lost a snapshot shares: it would be of two moments."""
+    described.volume(described.plain | {"snapshots": ["17 ready daily"]})
+    described.ssds({"ready": [f"{described.uuid} data 3"], "changing": []})
+    store_of(larder, described, 17)
+    attach_by_hand(described.ssd, described.hdd)
+    generation, was = (field(described.hdd, VOLUME, name) for name in ("generation", "incarnation"))
+    start = ["volume", "start", "data", "--dry-run"]
+    for word in ("accept", "discard"):
+        for older in (1, 0):
+            patch_tables(described.ssd, volume0__incarnation=was, volume0__seen=generation + older)
+            run = larder(*start, "--option", f"stale={word}", code=UNSAFE if older else DONE)
+            if older:
+                one_line(run, "snapshot daily shares what is lost", "--drop-snapshot daily")
+            else:
+                assert "dmsetup create data@daily " in run.stdout
+    patch_tables(described.ssd, volume0__seen=generation + 1)
+    one_line(larder(*start, "--option", "stale=accept", "--drop-snapshot", "x", code=NOT_FOUND), "it has no snapshot x")
+    run = larder(*start, "--option", "stale=accept", "--drop-snapshot", "daily")
+    assert "data@daily" not in run.stdout and "stale accept" in run.stdout.splitlines()[-1]
+
+
 def test_order_of_a_start(larder, described):
     """Stores, what is below, snapshots, and last of all what can be written to."""
     described.volume(described.plain | {"snapshots": ["17 ready daily", "19 ready weekly"]})
@@ -211,6 +235,26 @@ def test_kept_key_slots_are_overwritten(larder, described, encrypted, chunk):
     gone = {origin for origin, at in places.items() if not read(store, at, chunk).strip(b"\0")}
     assert gone == ({slots - 1, 0, 1} if encrypted else set())
     assert all(read(store, at, 8) == b"%07d." % origin for origin, at in places.items() if origin not in gone)
+
+
+def test_kept_key_slots_are_wiped(larder, described):
+    """Of a store that was away when its snapshot was removed."""
+    store = store_of(larder, described, 17)
+    places = kept(store, 16 * KIB, 0, 5000)
+    one_line(larder("super", "wipe", store, code=FAILED), store, "--yes")
+    assert read(store, places[0], 8).strip(b"\0")
+    assert not larder("super", "wipe", store, "--yes").stderr
+    assert not field(store, HEAD, "magic").strip(b"\0")
+    assert not read(store, places[0], 16 * KIB).strip(b"\0") and read(store, places[5000], 8) == b"0005000."
+
+
+def test_inactive_store_is_activated(larder, described, lvm):
+    """Key slots that it has kept would stay in the space that it has had; where it cannot be, that is said."""
+    crypt = {"crypt": str(uuid.uuid5(described.uuid, "crypt"))}
+    described.volume(described.plain | crypt | {"snapshots": ["17 lost daily"]})
+    name = f"space/larder-{uuid.uuid5(described.uuid, 'snapshot 17')}"
+    assert not removed(larder, "daily", env=lvm("  space\n", 0)).stderr
+    assert lvm.told() == f"lvchange --yes --activate y {name}\nlvremove --yes {name}\n"
 
 
 def test_store_that_tells_nothing_of_its_chunks(larder, described):

@@ -141,11 +141,44 @@ int space_take(const char *group, const uint8_t uuid[16], uint64_t bytes, bool d
 	return result;
 }
 
+/* *group, to be freed by the caller: that it is of; NULL, or "": none.  False: LVM cannot say. */
+static bool find_group(const char *name, char **group)
+{
+	char *select = must_print("lv_name=%s && lv_tags=" TAG, name);
+	const char *const find[] = { "lvm", "lvs", "--noheadings", "--options", "vg_name", "--select", select, NULL };
+	bool answered;
+
+	*group = NULL;
+	answered = !program_there("lvm") || ask(find, group);
+	free(select);
+	return answered;
+}
+
+bool space_activate(const uint8_t uuid[16])
+{
+	char *name = volume_name(uuid), *group, *volume, *said = NULL;
+	bool active = false;
+
+	find_group(name, &group);
+	if (group && *group) {
+		volume = must_print("%s/%s", group, name);
+		const char *const words[] = { "lvm", "lvchange", "--yes", "--activate", "y", volume, NULL };
+
+		active = !program_run(words, &said);
+		if (!active)
+			remark("%s: lvchange: %s; key slots of then stay in the space that it has had", volume, said);
+		free(said);
+		free(volume);
+	}
+	free(group);
+	free(name);
+	return active;
+}
+
 int space_give_back(const uint8_t uuid[16], bool elsewhere, bool *was)
 {
-	char *name = volume_name(uuid), *select = must_print("lv_name=%s && lv_tags=" TAG, name), *group = NULL, *volume, *said = NULL;
-	const char *const find[] = { "lvm", "lvs", "--noheadings", "--options", "vg_name", "--select", select, NULL };
-	bool answered = !program_there("lvm") || ask(find, &group);
+	char *name = volume_name(uuid), *group, *volume, *said = NULL;
+	bool answered = find_group(name, &group);
 	int result = LARDER_DONE;
 
 	*was = group && *group;
@@ -161,7 +194,6 @@ int space_give_back(const uint8_t uuid[16], bool elsewhere, bool *was)
 		result = complain(LARDER_FAILED, "%s: lvs: has failed, and the store may be this logical volume; once lvs works, run the same again", name);
 	}
 	free(group);
-	free(select);
 	free(name);
 	return result;
 }

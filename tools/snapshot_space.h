@@ -18,6 +18,8 @@ int space_size(const char *group, uint64_t stack, uint64_t *bytes);
  * there, and is to be given back.  Complains.  (dry_run: prints what would be run.)
  */
 int space_take(const char *group, const uint8_t uuid[16], uint64_t bytes, bool dry_run, char **path);
+/* That with the store of this UUID, of whichever group, is active from then on; false: there is none, or it cannot be: the latter is said. */
+bool space_activate(const uint8_t uuid[16]);
 /*
  * Of whichever group it is; *was: there was one.  None, or no LVM here: done.  elsewhere: the store is known to be none of LVM's, and an LVM that cannot be
  * asked is no error.  Complains.

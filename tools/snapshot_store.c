@@ -155,16 +155,24 @@ static int zero_key_slots(const struct device *device)
 	return error ? error : device_sync(device);
 }
 
+void snapshot_store_zero_keys(const struct device *device)
+{
+	int error = device->bytes < COW_STORE_MIN ? 0 : zero_key_slots(device);
+
+	if (error)
+		remark("%s: what it has kept of the LUKS header cannot be overwritten: %s; key slots of then stay on it until it is", device->path, strerror(-error));
+}
+
 /* ------------------------------------------------------------------ given up */
 
 /* What it has kept may look like a signature, and is one once the mark is gone: it goes before.  Where it cannot be read that was said, and the mark goes. */
 static int erase(const struct device *device, const struct superblocks *found, bool keys)
 {
 	struct signatures kept = { 0 };
-	int error = keys ? zero_key_slots(device) : 0;
+	int error;
 
-	if (error)
-		remark("%s: what it has kept of the LUKS header cannot be overwritten: %s; key slots of then stay on it until it is", device->path, strerror(-error));
+	if (keys)
+		snapshot_store_zero_keys(device);
 	if (!signatures_find(device, NULL, &kept) && kept.number)
 		signatures_wipe(device);
 	signatures_free(&kept);
@@ -204,9 +212,12 @@ int snapshot_store_give_up(const uint8_t uuid[16], bool keys, const char *snapsh
 	bool here, made, was = false;
 	int result = erase_mark(uuid, keys, &here, &made);
 
+	/* of one that is not active nothing can be overwritten */
+	if (!result && keys && !here && space_activate(uuid))
+		result = erase_mark(uuid, keys, &here, &made);
 	result = result ? result : space_give_back(uuid, here && !made, &was);
 	if (!result && !here && !was && snapshot)
-		remark("%s: its store %s is not here; where it is, larder super wipe ends it, or lvremove, if it is the logical volume larder-%s", snapshot,
+		remark("%s: its store %s is not here; where it is, larder super wipe ends it, and then lvremove, if it is the logical volume larder-%s", snapshot,
 		       uuid_text(uuid, text), text);
 	return result;
 }

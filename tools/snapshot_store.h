@@ -17,6 +17,11 @@ int snapshot_store_judge(const struct claim_request *request, const struct mappe
 /* It gets zeroes where its contents begin, then its mark, with this UUID, durably.  Complains. */
 int snapshot_store_mark(const struct device *device, const uint8_t uuid[16]);
 /*
+ * What it has kept of the LUKS header of an encrypted stack is overwritten, of which a key of then opens what is in the volume now.  A device that is no store stays
+ * as it is.  Says what cannot be.
+ */
+void snapshot_store_zero_keys(const struct device *device);
+/*
  * The one with this UUID, which nobody uses any more, carries nothing of ours then, and goes if it was made for this.  keys: nor what it has kept of the
  * LUKS header at the head of the volume; that it cannot be overwritten is remarked.  None is
  * here: that is remarked, and no error.  snapshot: NAME@SNAPSHOT, for that; NULL: it may never have had a mark, and nothing is

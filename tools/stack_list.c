@@ -248,11 +248,12 @@ static void add_snapshots(struct tree *t, int depth)
 		const struct stack_snapshot *one = &s->snapshot[i];
 		char *name = cow_snapshot_name(volume, one->name), *node = mapper_path(name);
 		struct cow_status status;
-		uint8_t uuid[16];
+		uint8_t part[16], uuid[16];
 
-		cow_status(volume, one->name, &status);
+		stack_part(s, "volume", part);
 		stack_snapshot_uuid(s, one, uuid);
-		add(t, depth, "snapshot", one->name, cow_state_text(one, &status), status.state == COW_ABSENT ? "" : node, uuid);
+		cow_status(part, uuid, &status);
+		add(t, depth, "snapshot", one->name, cow_state_text(one, &status), cow_is_there(&status) ? node : "", uuid);
 		free(node);
 		free(name);
 	}

@@ -13,10 +13,18 @@
  */
 int snapshots_give_up(struct stack *stack, const struct argument_list *names, bool older);
 
-/* What has become unreadable while it ran counts no more, durably: its store may not know of that.  Complains. */
+/*
+ * What has become unreadable while it ran counts no more, durably: its store may not know of that.  Of what runs without larder's module nothing is noted: who stops
+ * it does.  Complains.
+ */
 int snapshots_note_lost(const char *name);
 /* The same, by the UUID of the volume; of one that is no stack's there is nothing to note. */
 int snapshots_note_lost_of(const uint8_t volume[16]);
+/*
+ * Stops a volume that runs without larder's module, by its name for dm, and then does the same: before, nobody can write to the superblock.  Nobody uses it, nor a
+ * snapshot of it.  Complains.
+ */
+int snapshots_stop_linear(const char *name, const uint8_t volume[16]);
 /* The same, by a copy of its description that nobody has changed since, which has it then, too. */
 int snapshots_note_lost_in(struct stack *stack);
 

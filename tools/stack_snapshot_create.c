@@ -422,7 +422,7 @@ static int make(struct job *job)
 
 	if (result || job->claim.dry_run)
 		return result;
-	cow_status(job->cow.name, job->name, &status);
+	cow_status(job->cow.volume, job->cow.snapshot[0].uuid, &status);
 	if (status.state != COW_VALID)
 		return complain(LARDER_FAILED, "%s: its store %s was full, or failed, at once", job->called,
 				job->cow.snapshot[0].store);

@@ -15,7 +15,7 @@ static const struct field fields[] = {
 	{ "snapshot", VALUE_TEXT, "Snapshot", "NAME@SNAPSHOT" },
 	{ "stack", VALUE_TEXT, "Stack", "whose it is" },
 	{ "name", VALUE_TEXT, "Name", "without that of the stack" },
-	{ "state", VALUE_TEXT, "State", "valid; stopped; invalid: its store was full, or failed, and it is lost; lost: that was noted, or it was given up; overflow: a write to it has failed, as the store is full; creating, removing: cut short" },
+	{ "state", VALUE_TEXT, "State", "valid; stopped; invalid: its store was full, or failed, or its device was removed beside the stack, and it is lost; lost: that was noted, or it was given up; overflow: a write to it has failed, as the store is full; creating, removing: cut short" },
 	{ "used", VALUE_BYTES, "Used", "of its store" },
 	{ "size", VALUE_BYTES, "Size", "of its store: where that is full the snapshot is lost" },
 	{ "percent", VALUE_NUMBER, "%", "of its store that is used" },
@@ -31,11 +31,12 @@ static void add(struct report *report, const struct stacks *stacks, const struct
 	const struct member *store;
 	struct cow_status status;
 	struct row row = { 0 };
-	uint8_t uuid[16];
+	uint8_t part[16], uuid[16];
 
+	stack_part(stack, "volume", part);
 	stack_snapshot_uuid(stack, one, uuid);
 	store = cow_store(&stacks->members, uuid);
-	cow_status(volume ? volume->name : stack->name, one->name, &status);
+	cow_status(part, uuid, &status);
 	report_set(report, &row, "snapshot", "%s", name);
 	report_set(report, &row, "stack", "%s", stack->name);
 	report_set(report, &row, "name", "%s", one->name);
@@ -50,7 +51,7 @@ static void add(struct report *report, const struct stacks *stacks, const struct
 	}
 	if (store)
 		report_set(report, &row, "store", "%s", store->path);
-	if (status.state != COW_ABSENT)
+	if (cow_is_there(&status))
 		report_set(report, &row, "device", "/dev/mapper/%s", shown);
 	report_add(report, &row);
 	free(shown);

@@ -21,6 +21,7 @@
 #include "stack_age.h"
 #include "stack_layers.h"
 #include "stack_legs.h"
+#include "stack_snapshot.h"
 #include "stack_steps.h"
 #include "turn.h"
 #include "verbs.h"
@@ -571,8 +572,7 @@ static int stop_without_larder(const struct stack *stack)
 
 	stack_part(stack, "volume", part);
 	result = cow_check_unused(part);
-	result = result ? result : mapped_remove(stack->name);
-	return result ? result : cow_clear(part);
+	return result ? result : snapshots_stop_linear(stack->name, part);
 }
 
 int stop_volume(const struct stack *stack)

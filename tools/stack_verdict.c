@@ -172,14 +172,16 @@ static void judge_volume(struct verdict *v, const struct mapped *volume)
 static void judge_snapshots(struct view *view)
 {
 	const struct stack *s = &view->found->stack;
-	const char *volume = view->layers.volume ? view->layers.volume->name : s->name;
+	uint8_t volume[16], uuid[16];
 
+	stack_part(s, "volume", volume);
 	for (uint32_t i = 0; i < s->snapshots; i++) {
 		const struct stack_snapshot *one = &s->snapshot[i];
 		struct cow_status status;
 		char *words = NULL;
 
-		cow_status(volume, one->name, &status);
+		stack_snapshot_uuid(s, one, uuid);
+		cow_status(volume, uuid, &status);
 		if (one->state == SNAPSHOT_LOST)
 			words = must_print("%s is LOST; larder snapshot remove %s@%s", one->name, s->name, one->name);
 		else if (one->state != SNAPSHOT_READY)
@@ -188,8 +190,9 @@ static void judge_snapshots(struct view *view)
 			words = must_print("%s is LOST: its store was full, or failed; larder snapshot remove %s@%s", one->name, s->name, one->name);
 		else if (status.state == COW_OVERFLOW)
 			words = must_print("%s: its store is full, and a write to the snapshot has failed; larder snapshot remove %s@%s", one->name, s->name, one->name);
-		else if (status.state == COW_ABSENT)
-			words = must_print("%s is not started with it; larder stop %s, and larder start %s", one->name, s->name, s->name);
+		else if (status.state == COW_GONE)
+			words = must_print("%s is LOST: its device was removed, and what is overwritten is copied no more; larder snapshot remove %s@%s", one->name, s->name,
+					   one->name);
 		else if (cow_nearly_full(&status))
 			words = must_print("%s: its store is full to %u %%, and it is LOST when that is full; larder snapshot remove %s@%s", one->name,
 					   cow_percent(&status), s->name, one->name);

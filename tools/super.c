@@ -13,6 +13,7 @@
 #include "arguments.h"
 #include "claim.h"
 #include "signature.h"
+#include "snapshot_store.h"
 #include "verbs.h"
 
 /* The headings are what `super show` prints; cache_sectors and volume_sectors come first because tables need them. */
@@ -330,6 +331,9 @@ static int wipe(const struct device *device, const struct claim_request *request
 	if (!result && request->dry_run) {
 		printf("wipe superblocks of %s\n", device->path);
 	} else if (!result) {
+		/* of a snapshot that was removed while this was away */
+		if (found.chosen && le32toh(found.chosen->sb->head.kind) == LARDER_KIND_OTHER)
+			snapshot_store_zero_keys(device);
 		error = superblocks_erase(device, &found);
 		if (error)
 			result = complain(LARDER_FAILED, "%s: cannot overwrite the superblock: %s", device->path, strerror(-error));

@@ -27,7 +27,7 @@
 
 struct start_request {
 	const char *name, *cache;
-	struct argument_list options;
+	struct argument_list options, drop; /* drop: snapshots */
 	bool without_cache, without_module, import, dry_run;
 };
 
@@ -126,26 +126,108 @@ static int check_stack(const struct members *members, const struct member *volum
 }
 
 /* Snapshots that it does not start without.  A description that cannot be read is a newer larder's, and came here by --import. */
-static bool has_snapshots(const struct member *volume, struct stack *stack)
+static bool has_snapshots(const struct member *volume, const struct start_request *request, struct stack *stack)
 {
 	bool there;
 
-	return !stack_decode(volume->sb.volume.stack, stack, &there) && there && stack_snapshot_needed(stack);
+	if (stack_decode(volume->sb.volume.stack, stack, &there) || !there)
+		return false;
+	for (int i = 0; i < request->drop.number; i++) {
+		struct stack_snapshot *one = stack_snapshot_find(stack, request->drop.value[i]);
+
+		if (one)
+			one->state = SNAPSHOT_LOST;
+	}
+	return stack_snapshot_needed(stack);
 }
 
-static int check_snapshots(const struct members *members, const struct member *volume)
+/* What one of both has lost a snapshot shares: a part of it would be older than the rest. */
+static int check_shared(const struct members *members, const struct member *volume, const struct start_request *request, const struct stack *stack)
+{
+	bool older = false;
+	char *why;
+
+	for (int i = 0; i < request->options.number; i++)
+		older |= !strcmp(request->options.value[i], "stale=accept") || !strcmp(request->options.value[i], "stale=discard");
+	if (!older)
+		return LARDER_DONE;
+	why = volume_too_old(members, volume, stack);
+	why = why ? why : cache_too_old(members, volume, stack);
+	older = why;
+	free(why);
+	for (uint32_t i = 0; older && i < stack->snapshots; i++)
+		if (stack->snapshot[i].state == SNAPSHOT_READY)
+			return complain(LARDER_UNSAFE, "%s: --option stale: its snapshot %s shares what is lost: give that up too, by --drop-snapshot %s", stack->name,
+					stack->snapshot[i].name, stack->snapshot[i].name);
+	return LARDER_DONE;
+}
+
+static int check_snapshots(const struct members *members, const struct member *volume, const struct start_request *request)
 {
 	struct stack stack;
 	struct cow cow;
+	int result;
 
-	if (!has_snapshots(volume, &stack))
+	if (!has_snapshots(volume, request, &stack))
 		return LARDER_DONE;
+	result = check_shared(members, volume, request, &stack);
 	cow_find(&cow, stack.name, &stack, members);
-	return cow_check_stores(&cow, stack.name);
+	return result ? result : cow_check_stores(&cow, stack.name);
+}
+
+/* Those that are to be given up are there. */
+static int check_drop(const struct member *volume, const char *word, const struct start_request *request)
+{
+	struct stack stack;
+	bool there;
+
+	if (!request->drop.number)
+		return LARDER_DONE;
+	if (stack_decode(volume->sb.volume.stack, &stack, &there) || !there)
+		return complain(LARDER_NOT_FOUND, "%s: --drop-snapshot: it is no stack's, or a newer larder's, and has no snapshots here", word);
+	return snapshots_give_up(&stack, &request->drop, false);
+}
+
+static int drop(union superblock *sb, bool *write, void *data)
+{
+	const struct start_request *request = data;
+	struct stack stack;
+	const char *why;
+	bool there;
+	int result;
+
+	*write = true;
+	why = stack_decode(sb->volume.stack, &stack, &there);
+	result = !why && there ? snapshots_give_up(&stack, &request->drop, false) : LARDER_DONE;
+	if (!why && there && !result) {
+		stack.generation = stack_raise(stack.generation, 1);
+		why = stack_encode(&stack, sb->volume.stack);
+	}
+	return why || !there ? complain(LARDER_FAILED, "--drop-snapshot: the description of its stack cannot be changed: %s", why ? why : "it has none") : result;
+}
+
+/* Durable before it is started: a store that is here again would be believed. */
+static int drop_snapshots(const struct member *volume, struct start_request *request)
+{
+	struct superblocks found;
+	struct device device;
+	bool ours;
+	int result;
+
+	if (!request->drop.number || request->dry_run)
+		return LARDER_DONE;
+	result = claim_member(&device, &found, volume->path, LARDER_KIND_VOLUME, volume->sb.head.uuid, &ours);
+	if (result || !ours)
+		return result ? result : LARDER_UNSAFE;
+	superblocks_free(&found);
+	result = superblock_change(&device, drop, request);
+	device_close(&device);
+	return result;
 }
 
 /* Its device; with all of its snapshots, or not at all. */
-static int make_device(const struct members *members, const struct member *volume, const char *name, const char *target, const char *params)
+static int make_device(const struct members *members, const struct member *volume, const char *name, const char *target, const char *params,
+		       const struct start_request *request)
 {
 	uint64_t sectors = le64toh(volume->sb.volume.sectors);
 	char *dm_uuid = cow_volume_uuid(volume->sb.head.uuid);
@@ -153,7 +235,7 @@ static int make_device(const struct members *members, const struct member *volum
 	struct cow cow;
 	int result;
 
-	if (has_snapshots(volume, &stack)) {
+	if (has_snapshots(volume, request, &stack)) {
 		cow_find(&cow, name, &stack, members);
 		result = cow_start(&cow, target, sectors, params);
 	} else {
@@ -164,15 +246,15 @@ static int make_device(const struct members *members, const struct member *volum
 }
 
 static int create_with(const struct members *members, const struct member *volume, const char *cache, const char *name,
-		       const struct argument_list *options, const char *stored)
+		       const struct start_request *request, const char *stored)
 {
-	char *words = table_options(options, stored), *params;
+	char *words = table_options(&request->options, stored), *params;
 	int result;
 
 	if (!words)
 		return LARDER_USAGE;
 	params = must_print("%s %s %s", volume->path, cache, words);
-	result = make_device(members, volume, name, TARGET_VOLUME, params);
+	result = make_device(members, volume, name, TARGET_VOLUME, params, request);
 	free(params);
 	free(words);
 	return result;
@@ -192,10 +274,10 @@ static int create_volume(const struct members *members, const struct member *vol
 		return result;
 	if (!stack_decode(sb->stack, &stack, &there) && there)
 		stored = stack.options;
-	result = create_with(members, volume, cache, name, &request->options, stored);
+	result = create_with(members, volume, cache, name, request, stored);
 	if (result == LARDER_FAILED && *stored) {
 		stored_options_refused(name, stored, false);
-		result = create_with(members, volume, cache, name, &request->options, "");
+		result = create_with(members, volume, cache, name, request, "");
 	}
 	if (!result && !request->dry_run)
 		printf("volume %s: started as /dev/mapper/%s%s\n", label_text(sb->label, label), name,
@@ -272,7 +354,7 @@ static int start_linear(const struct members *members, const struct member *volu
 		printf("write superblock to %s: no cache, a new incarnation\n", volume->path);
 	params = must_print("%s %llu", volume->path, (unsigned long long)le64toh(sb->data_offset) >> LARDER_SECTOR_SHIFT);
 	if (!result)
-		result = make_device(members, volume, name, "linear", params);
+		result = make_device(members, volume, name, "linear", params, request);
 	if (!result && !request->dry_run)
 		printf("volume %s: started as /dev/mapper/%s, without larder's module: it belongs to no cache now; larder volume attach "
 		       "puts it behind one again\n",
@@ -282,17 +364,17 @@ static int start_linear(const struct members *members, const struct member *volu
 	return result;
 }
 
-/* Snapshots that became unreadable while it ran.  Only where something is below it: the disks need not be looked at else. */
-static int note_lost(const uint8_t volume[16])
+/* Could it have snapshots that became unreadable while it ran?  The disks need not be looked at else. */
+static int look_below(const uint8_t volume[16], bool *some)
 {
 	char *shown = cow_volume_uuid(volume);
 	struct mapped_names names;
 	int result = mapped_scan_below(shown, &names);
-	bool some = !result && names.nr_half;
 
+	*some = !result && names.nr_half;
 	mapped_names_free(&names);
 	free(shown);
-	return some ? snapshots_note_lost_of(volume) : result;
+	return result;
 }
 
 /* Is that the name of one that start_linear() has made?  Then it is stopped, *result says how. */
@@ -302,6 +384,7 @@ static bool stop_linear(const char *name, bool dry_run, int *result)
 	char uuid[DM_UUID_MAX], usage[PATH_MAX];
 	uint8_t volume[16];
 	dev_t number;
+	bool some;
 
 	if (!mapped_look(name, uuid, &number) || strncmp(uuid, ours, strlen(ours)) || strlen(uuid) != strlen(ours) + UUID_TEXT - 1 ||
 	    !mapped_is_without_larder(name) || uuid_parse(uuid + strlen(ours), volume))
@@ -309,9 +392,9 @@ static bool stop_linear(const char *name, bool dry_run, int *result)
 	*result = cow_check_unused(volume);
 	if (!*result && device_usage(number, usage, sizeof(usage)))
 		*result = complain(LARDER_BUSY, "%s: in use: %s; release it first", name, usage);
-	*result = *result || dry_run ? *result : note_lost(volume);
-	*result = *result ? *result : mapped_remove(name);
-	*result = *result ? *result : cow_clear(volume);
+	*result = *result ? *result : look_below(volume, &some);
+	if (!*result)
+		*result = some && !dry_run ? snapshots_stop_linear(name, volume) : mapped_remove(name);
 	return true;
 }
 
@@ -339,7 +422,7 @@ static void warn_entangled(const struct mapped_list *list, const struct member *
 		       volume->path, other->name, other->name);
 }
 
-static int start_member(struct members *members, const char *word, const struct member *volume, const struct start_request *request)
+static int start_member(struct members *members, const char *word, const struct member *volume, struct start_request *request)
 {
 	const struct member *named = NULL;
 	const struct mapped *running;
@@ -354,7 +437,9 @@ static int start_member(struct members *members, const char *word, const struct 
 		return result;
 	result = mapped_scan(&list);
 	running = result ? NULL : running_by_uuid(&list, volume->sb.head.uuid, false);
-	if (running) {
+	if (running && request->drop.number)
+		result = complain(LARDER_BUSY, "%s: --drop-snapshot: is for the start of a volume, and this one runs; larder snapshot remove", word);
+	if (running && !result) {
 		printf("volume %s runs already: /dev/mapper/%s\n", word, running->name);
 		mapped_list_free(&list);
 		return LARDER_DONE;
@@ -367,9 +452,13 @@ static int start_member(struct members *members, const char *word, const struct 
 		result = check_stack(members, volume, request->import);
 	if (!result && !request->without_module && !strchr(word, '/') && !claim_may_start(volume->path, "volume start"))
 		result = LARDER_UNSAFE;
-	result = result ? result : check_snapshots(members, volume);
+	result = result ? result : check_drop(volume, word, request);
+	result = result ? result : check_snapshots(members, volume, request);
 	if (!result && request->without_module) {
+		result = drop_snapshots(volume, request);
 		mapped_list_free(&list);
+		if (result)
+			return result;
 		return start_linear(members, volume, request);
 	}
 	result = result ? result : wanted_cache(members, volume, request, uuid, &named);
@@ -379,6 +468,7 @@ static int start_member(struct members *members, const char *word, const struct 
 		result = bring_cache(members, &list, volume, uuid, named, request, &cache);
 	if (!result && volume->block && !uuid_is_zero(uuid))
 		warn_entangled(&list, volume, uuid);
+	result = result ? result : drop_snapshots(volume, request);
 	result = result ? result : create_volume(members, volume, cache, request);
 	free(cache);
 	mapped_list_free(&list);
@@ -386,7 +476,7 @@ static int start_member(struct members *members, const char *word, const struct 
 }
 
 /* One that was stopped stays so for larderd until it runs: it may find what did not start before or behind us. */
-static int start_one(struct members *members, const char *word, const struct start_request *request)
+static int start_one(struct members *members, const char *word, struct start_request *request)
 {
 	const struct member *volume;
 	int result = member_find(members, word, LARDER_KIND_VOLUME, &volume);
@@ -401,7 +491,7 @@ int volume_start(int argc, char **argv)
 {
 	static const char usage[] =
 		"larder volume start LABEL|UUID|DISK... [--name NAME] [--cache CACHE | --without-cache | --without-module] "
-		"[--option KEY=VALUE]... [--import] [--dry-run]";
+		"[--option KEY=VALUE]... [--drop-snapshot SNAPSHOT]... [--import] [--dry-run]";
 	struct start_request request = { 0 };
 	const struct argument arguments[] = {
 		{ "name", 'N', ARGUMENT_TEXT, &request.name, "NAME", "/dev/mapper/NAME (default: the label)" },
@@ -409,6 +499,7 @@ int volume_start(int argc, char **argv)
 		{ "without-cache", 0, ARGUMENT_FLAG, &request.without_cache, NULL, "alone; only if no cache holds anything newer" },
 		{ "without-module", 0, ARGUMENT_FLAG, &request.without_module, NULL, "by a linear target; only if nothing is dirty: it leaves its cache" },
 		{ "option", 0, ARGUMENT_LIST, &request.options, "KEY=VALUE", "option of the target, see docs/interface.md" },
+		{ "drop-snapshot", 0, ARGUMENT_LIST, &request.drop, "SNAPSHOT", "also without this snapshot of its stack: it is LOST then" },
 		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if it, or its cache, is another machine's, this time" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only print the dmsetup commands" },
 		ARGUMENTS_END
@@ -446,6 +537,7 @@ static int stop_one(const struct mapped_list *list, const char *word, bool dry_r
 	char usage[PATH_MAX];
 	struct mapped *volume;
 	uint8_t uuid[16];
+	bool some = false;
 	int result;
 
 	if (!is_listed(list, word) && stop_linear(word, dry_run, &result))
@@ -456,7 +548,9 @@ static int stop_one(const struct mapped_list *list, const char *word, bool dry_r
 	if (volume->open_count && device_usage(volume->number, usage, sizeof(usage)))
 		return complain(LARDER_BUSY, "%s: in use: %s; release it first", volume->name, usage);
 	if (!dry_run && running_uuid(volume, uuid))
-		result = note_lost(uuid);
+		result = look_below(uuid, &some);
+	if (!result && some)
+		result = snapshots_note_lost_of(uuid);
 	return result ? result : stop_running(volume, dry_run);
 }
 

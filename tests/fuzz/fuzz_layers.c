@@ -33,13 +33,18 @@ bool mapped_name_of(const char *dm_uuid, char name[static DM_NAME_MAX])
 	return true;
 }
 
+bool mapped_is_shown(const char *dm_uuid)
+{
+	return *dm_uuid;
+}
+
 static void try_snapshot(void)
 {
 	static const uint8_t uuid[16] = { 1 };
 	struct stack_snapshot snapshot = { .state = SNAPSHOT_READY };
 	struct cow_status status;
 
-	cow_status("volume", "snapshot", &status);
+	cow_status(uuid, uuid, &status);
 	must(status.state > COW_ABSENT && status.state <= COW_OVERFLOW, "its state");
 	must(status.state == COW_VALID || (!status.used && !status.total), "figures of what is valid alone");
 	must(cow_percent(&status) <= 100 && cow_nearly_full(&status) == (status.state == COW_VALID && cow_percent(&status) >= COW_NEARLY_FULL), "of a hundred");

@@ -27,12 +27,24 @@ static long pure_live;
 typedef unsigned long long u64;
 #include "seeded.h"
 
-static const char *said; /* status of a target */
+static const char *said; /* status of a target; NULL: its device has another one */
+static bool volume_shown, snapshot_there; /* devices of dm with tables */
 
 bool mapped_status(const char *name, const char *target, char *text, size_t size)
 {
-	snprintf(text, size, "%s", said);
-	return *name && *target;
+	snprintf(text, size, "%s", said ? said : "");
+	return *name && *target && said;
+}
+
+bool mapped_is_shown(const char *dm_uuid)
+{
+	return strstr(dm_uuid, BELOW_SNAPSHOT) ? snapshot_there : volume_shown;
+}
+
+bool mapped_name_of(const char *dm_uuid, char name[static DM_NAME_MAX])
+{
+	snprintf(name, DM_NAME_MAX, "%s", dm_uuid);
+	return mapped_is_shown(dm_uuid);
 }
 
 /* What is made of dm devices; a start of a snapshot is refused. */
@@ -99,6 +111,7 @@ bool device_attribute(dev_t number, const char *name, char *text, size_t size)
 
 static void snapshots(void)
 {
+	static const uint8_t uuid[16] = { 1 };
 	static const struct {
 		const char *said;
 		enum cow_state state;
@@ -117,8 +130,42 @@ static void snapshots(void)
 		struct cow_status status;
 
 		said = cases[i].said;
-		cow_status("volume", "snapshot", &status);
+		snapshot_there = true;
+		cow_status(uuid, uuid, &status);
 		CHECK(status.state == cases[i].state && cow_percent(&status) == cases[i].percent, "%s: %u", said, cow_percent(&status));
+	}
+}
+
+/* What was removed beside a volume that is shown is lost, and so is what has another table by now. */
+static void removed(void)
+{
+	static const uint8_t uuid[16] = { 1 };
+	static const struct {
+		bool shown, there;
+		const char *said;
+		enum cow_state state;
+		bool lost;
+	} cases[] = {
+		{ true, true, "64/128 16", COW_VALID, false },
+		{ true, true, "Invalid", COW_INVALID, true },
+		{ true, true, NULL, COW_GONE, true },
+		{ true, false, NULL, COW_GONE, true },
+		{ false, true, "64/128 16", COW_VALID, false },
+		{ false, true, NULL, COW_ABSENT, false },
+		{ false, false, NULL, COW_ABSENT, false },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		static const struct stack_snapshot ready = { .state = SNAPSHOT_READY };
+		struct cow_status status;
+
+		volume_shown = cases[i].shown;
+		snapshot_there = cases[i].there;
+		said = cases[i].said;
+		cow_status(uuid, uuid, &status);
+		CHECK(status.state == cases[i].state && cow_is_lost(uuid, uuid) == cases[i].lost, "%zu: %d", i, status.state);
+		CHECK(!strcmp(cow_state_text(&ready, &status), "invalid") == cases[i].lost, "%zu: %s", i, cow_state_text(&ready, &status));
+		CHECK(cow_is_there(&status) == (cases[i].there && cases[i].said), "%zu", i);
 	}
 }
 
@@ -304,6 +351,7 @@ static void disks(void)
 int main(void)
 {
 	run_test("snapshots", snapshots);
+	run_test("removed", removed);
 	run_test("refused", refused);
 	run_test("integrity", integrity);
 	run_test("places", places);

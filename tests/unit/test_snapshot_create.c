@@ -135,7 +135,7 @@ char *crypt_name(const struct stack *stack)
 	return must_print("%s-crypt", stack->name);
 }
 
-void cow_status(const char *volume, const char *snapshot, struct cow_status *status)
+void cow_status(const uint8_t volume[16], const uint8_t snapshot[16], struct cow_status *status)
 {
 	*status = (struct cow_status){ .state = COW_VALID };
 }

@@ -342,6 +342,29 @@ def test_store_fails(disks, store, noted):
     plain()
 
 
+@pytest.mark.parametrize("noted", ["stop", "note"])
+def test_removed_beside_its_stack(disks, store, noted):
+    """By dmsetup, or whoever takes devices that nobody uses: what is overwritten from then on is copied no more."""
+    stack(disks)
+    write(0)
+    larder("snapshot", "create", ONE, "--store", store)
+    command.run("dmsetup", "remove", ONE)
+    assert states() == {ONE: "invalid"} and not snapshots()[ONE]["device"]
+    assert "LOST: its device was removed" in larder("status", "data", code=DEGRADED).stdout
+    write(1, os.urandom(1 << 20))
+    if noted == "note":
+        larder("start", "--note", "data")
+        release()
+    else:
+        assert "data@one: is lost" in larder("stop", "data").stderr
+    assert states() == {ONE: "lost"}
+    larder("start", "data")
+    check([0])
+    assert ONE not in dm.names()
+    larder("snapshot", "remove", ONE)
+    plain()
+
+
 def test_store_is_absent(disks, store):
     """Nothing shows the stack without it, unless the snapshot is given up by its name."""
     stack(disks)
@@ -522,6 +545,29 @@ def test_store_from_a_volume_group(disks, group, key, encrypted):
     assert not made(group)
     plain()
     refused(USAGE, ["snapshot", "create", ONE], "--store: is missing")
+
+
+def test_kept_key_slots_leave_an_inactive_volume(disks, group, key, tmp_path):
+    """Nobody has activated the store when its snapshot is removed: nothing of the former key stays in the group."""
+    new = tmp_path / "new"
+    new.write_bytes(os.urandom(64))
+    stack(disks, key)
+    larder("set", "data", "--snapshot-space", group)
+    larder("snapshot", "create", ONE)
+    with open("/dev/mapper/data@one", "rb") as snapshot:
+        slot = snapshot.read(36 << 10)[-4096:]  # behind both heads
+    larder("passwd", "data", "--change", "--keyfile", key, "--new-keyfile", new, "--iter-time", "10", "--header-backup", "none")
+    larder("stop", "data")
+    command.run("lvchange", "--activate", "n", group)
+    node = command.output("pvs", "--noheadings", "--options", "pv_name").strip()
+
+    def kept():
+        command.run("blockdev", "--flushbufs", node)
+        return Path(node).read_bytes()
+
+    assert slot in kept()
+    larder("snapshot", "remove", ONE)
+    assert not made(group) and slot not in kept()
 
 
 @pytest.fixture
@@ -853,6 +899,32 @@ def test_volume_alone_notes_what_is_lost(disks, store):
     assert ONE not in dm.names()
 
 
+@pytest.mark.parametrize("alone", [False, True], ids=["stack", "volume"])
+def test_lost_without_the_module(disks, store, alone):
+    """Nobody can write to the superblock of what runs by a linear target: it stops, and then what is lost is noted."""
+    stack(disks)
+    write(0)
+    larder("volume", "flush", "data", "--wait")
+    larder("snapshot", "create", ONE, "--store", store)
+    larder("volume", "flush", "data", "--wait")
+    larder("stop", "data")
+    larder("start", "--without-module", "data")
+    store.fail(op="write,flush", status="ioerr")
+    write(1, os.urandom(1 << 20))
+    command.run("sync")
+    assert states() == {ONE: "invalid"}
+    if alone:
+        command.run("umount", MOUNTED)
+    said = larder(*(["volume"] if alone else []), "stop", "data").stderr
+    assert said.count("data@one: is lost") == 1 and not [n for n in dm.names() if n.startswith("data")]
+    store.heal()
+    assert states() == {ONE: "lost"}
+    larder("start", "data", code=None)
+    check([0])
+    assert ONE not in dm.names()
+    larder("snapshot", "remove", ONE)
+
+
 def test_cache_takes_no_note(disks, store, kernel_log):
     """Its SSDs fail in the first note: nothing is left; with a cache that has failed a store is not touched."""
     kernel_log.expect("device-mapper: larder|critical .* error")
@@ -962,6 +1034,33 @@ def test_kept_key_slots_leave_their_store(disks, store, key, tmp_path):
     unmarked(store)
     assert slot not in kept() and b'"keyslots"' not in kept()
     check([0])
+
+
+def test_what_is_older_is_taken(disks, store, kernel_log):
+    """SSDs that have lost what they had acknowledged: a snapshot shares that, and would be of two moments."""
+    kernel_log.expect("device-mapper: larder")
+    stack(disks)
+    write(0)
+    larder("stop", "data")
+    images = [Path(str(ssd)).read_bytes() for ssd in disks[:2]]
+    larder("start", "data")
+    write(1)
+    larder("snapshot", "create", ONE, "--store", store)
+    larder("stop", "data")
+    for ssd, image in zip(disks, images, strict=False):
+        Path(str(ssd)).write_bytes(image)
+    accept = ["volume", "start", "data", "--option", "stale=accept"]
+    refused(UNSAFE, ["start", "data"], "larder volume start data --option stale=accept")
+    refused(UNSAFE, accept, "its snapshot one shares what is lost", "--drop-snapshot one")
+    assert states() == {ONE: "stopped"} and "data" not in dm.names()
+    refused(NOT_FOUND, [*accept, "--drop-snapshot", "two"], "it has no snapshot two")
+    larder(*accept, "--drop-snapshot", "one")
+    assert states() == {ONE: "lost"} and ONE not in dm.names()
+    refused(BUSY, [*accept, "--drop-snapshot", "one"], "this one runs")
+    larder("stop", "data")
+    larder("start", "data")
+    assert states() == {ONE: "lost"} and ONE not in dm.names()
+    larder("snapshot", "remove", ONE)
 
 
 def start_behind_the_cut(all_disks, seed):

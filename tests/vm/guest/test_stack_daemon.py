@@ -9,6 +9,8 @@ import hashlib
 import json
 import os
 import random
+import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -770,3 +772,64 @@ def test_reboot_with_snapshots(stack, larderd):
     assert {p.name for p in by_uuid.iterdir()} == set(before)
     larder("stop", "data")
     assert not dm.names()
+
+
+def with_snapshot(stack) -> Member:
+    """Made, written to, and data@one of that; its store."""
+    store = Member("store", 64)
+    stack.members.append(store)
+    store.plug()
+    settle()
+    larder(*stack.words())
+    fill("what was written")
+    larder("snapshot", "create", "data@one", "--store", store)
+    return store
+
+
+def test_snapshot_is_removed_beside_its_stack(stack, larderd):
+    """By dmsetup: what is overwritten is copied no more; larderd notes that it is lost, and no start shows it."""
+    with_snapshot(stack)
+    larderd.start()
+    command.run("dmsetup", "remove", "data@one")
+    wait_for(lambda: "lost" in larder("snapshot", "list").stdout, SECONDS, "the note")
+    larderd.wait_said("its snapshot one is lost", "larder snapshot remove data@one")
+    fill("what came later")
+    reboot(stack, larderd)
+    wait_for(lambda: running("data"), SECONDS, "the volume")
+    assert not running("data@one")
+    larder("snapshot", "remove", "data@one")
+
+
+def stop_of(unit: str, state: str, directory: Path) -> None:
+    """As systemd stops a unit; it calls the system's state so."""
+    line = re.search("^ExecStop=(.*)", (Path(__file__).parents[3] / "udev" / unit).read_text(), re.M)[1]
+    (directory / "systemctl").write_text(f"#!/bin/sh\necho {state}\n")
+    (directory / "systemctl").chmod(0o755)
+    env = ENVIRONMENT | {"PATH": f"{directory}:{os.environ['PATH']}"}
+    subprocess.run(shlex.split(line.replace("$$", "$")), env=env, check=True)
+
+
+def holds() -> list[str]:
+    return command.output("losetup", "--noheadings", "--output", "NAME", "--associated", "/dev/mapper/data@one").split()
+
+
+@pytest.mark.skipif(not shutil.which("blkdeactivate"), reason="of lvm2")
+def test_shutdown_with_lvm(stack, tmp_path):
+    """blkdeactivate removes what nobody uses: a snapshot stays beside a stack that cannot be unmounted, and goes on."""
+    with_snapshot(stack)
+    settle()
+    first = sums("/dev/mapper/data@one")
+    stop_of("larder-snapshots.service", "running", tmp_path)
+    assert not holds()
+    stop_of("larder-snapshots.service", "stopping", tmp_path)
+    try:
+        with open(MOUNTED / "content", "rb"):
+            said = subprocess.run(["blkdeactivate", "-u"], env=ENVIRONMENT, capture_output=True, text=True).stdout
+        assert re.search(r"deactivating \w+ device data@one .*skipping", said) and running("data@one"), said
+        fill("what came later")
+        assert sums("/dev/mapper/data@one") == first
+        assert command.output("lsblk", "--noheadings", "--output", "FSTYPE,UUID", *holds()).strip() == ""
+    finally:
+        command.run("losetup", "--detach", *holds())
+    larder("stop", "data")
+    assert "stopped" in larder("snapshot", "list").stdout
