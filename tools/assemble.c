@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -62,10 +63,17 @@ static int find(const char *name, uint8_t uuid[16])
 	return result;
 }
 
-static int run(struct assembly *assembly)
+/* What a look leaves to who looks again, beside its code. */
+struct came {
+	bool hangs; /* something was left out, as it hangs */
+	bool waits; /* something is missing, whatever is refused beside it */
+};
+
+static int run(struct assembly *assembly, struct came *came)
 {
 	int result = assembly_pass(assembly);
 
+	came->waits |= assembly->waiting;
 	if (result)
 		return result;
 	return assembly->refused ? LARDER_UNSAFE : assembly->waiting ? LARDER_NOT_FOUND : LARDER_DONE;
@@ -82,21 +90,22 @@ static int check_seen(void)
 }
 
 /* What was asked for, all of it; words: the names, NULL behind them; none: all. */
-static int look(struct assembly *assembly, char **words)
+static int look(struct assembly *assembly, char **words, struct came *came)
 {
 	int result, worst = LARDER_DONE;
 	uint8_t uuid[16];
 
 	if (!*words) {
 		result = geteuid() ? check_seen() : LARDER_DONE;
-		return result ? result : run(assembly);
+		return result ? result : run(assembly, came);
 	}
 	for (; *words; words++) {
 		result = find(*words, uuid);
 		assembly->only = uuid;
 		if (!result && !assembly->dry_run && !assembly->obey)
 			stopped_clear(uuid);
-		result = result ? result : run(assembly);
+		result = result ? result : run(assembly, came);
+		came->waits |= result == LARDER_NOT_FOUND;
 		worst = worst ? worst : result;
 	}
 	return worst;
@@ -107,7 +116,6 @@ static int look(struct assembly *assembly, char **words)
 #define SETTLES_S 2 /* behind an event others may follow */
 #define MISSING_S 3600 /* what comes makes an event */
 #define BUSY_S	  60 /* what is released, or answers again, may make none */
-#define HANGS	  64 /* beside the code of a look: something was left out, as it hangs */
 
 /* sd_notify(): who has no larderd may have no systemd. */
 static void tell_systemd(const char *text)
@@ -131,18 +139,24 @@ static void tell_systemd(const char *text)
 	close(fd);
 }
 
-/* In a process of its own: it is to remember nothing, and hold no lock.  Its code, with HANGS. */
-static int look_apart(struct assembly *assembly, char **words)
+/* In a process of its own: it is to remember nothing, and hold no lock.  Its code; came: in memory that both share. */
+static int look_apart(struct assembly *assembly, char **words, struct came *came)
 {
+	struct came left = { 0 };
 	int status = 0, result;
 	pid_t child;
 
+	*came = left;
 	fflush(stdout);
 	child = fork();
 	if (!child) {
-		result = look(assembly, words);
+		result = look(assembly, words, &left);
 		hanging_remark();
-		_exit((fflush(stdout) ? LARDER_FAILED : result) | (hanging_any() ? HANGS : 0));
+		left.hangs = hanging_any();
+		if (fflush(stdout))
+			_exit(LARDER_FAILED);
+		*came = left;
+		_exit(result);
 	}
 	if (child < 0)
 		return complain(LARDER_FAILED, "cannot fork: %s", strerror(errno));
@@ -195,22 +209,21 @@ static struct udev_monitor *new_monitor(struct udev *udev)
 
 static int look_again(struct assembly *assembly, char **words)
 {
+	struct came *came = mmap(NULL, sizeof(*came), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct udev *udev = udev_new();
 	struct udev_monitor *monitor = new_monitor(udev);
 	struct pauses pauses = { 0 };
-	bool by_event = false;
+	bool by_event = false, busy;
 	const char *ready = "READY=1\n";
 	int result;
 	char *text;
 
+	must_allocate(came == MAP_FAILED ? NULL : came);
 	for (;;) {
-		int code = look_apart(assembly, words);
-		bool busy = code & HANGS;
-
-		result = code & ~HANGS;
-		busy |= result == LARDER_BUSY;
-		if (result != LARDER_NOT_FOUND && result != LARDER_BUSY)
+		result = look_apart(assembly, words, came);
+		if (result != LARDER_NOT_FOUND && result != LARDER_BUSY && !(result == LARDER_UNSAFE && came->waits))
 			break;
+		busy = came->hangs || result == LARDER_BUSY;
 		pauses_next(&pauses, by_event, busy ? BUSY_S : MISSING_S);
 		text = must_print("%sSTATUS=%s; looks again when a device comes, and in %u s", ready,
 				  result == LARDER_BUSY ? "something is in use" : busy ? "something does not answer" : "something is missing", pauses.pause);
@@ -223,6 +236,7 @@ static int look_again(struct assembly *assembly, char **words)
 		tell_systemd("READY=1\nSTATUS=started");
 	udev_monitor_unref(monitor);
 	udev_unref(udev);
+	munmap(came, sizeof(*came));
 	return result;
 }
 
@@ -251,5 +265,5 @@ int assemble(int argc, char **argv)
 		remark("larder.auto=no is on the kernel's command line: nothing is assembled; larder assemble NAME does it all the same");
 		return LARDER_DONE;
 	}
-	return again ? look_again(&assembly, argv + first) : look(&assembly, argv + first);
+	return again ? look_again(&assembly, argv + first) : look(&assembly, argv + first, &(struct came){ 0 });
 }
