@@ -128,6 +128,20 @@ def again(larder, *words, conf="", code=0):
             yield process
 
 
+def test_again_without_what_is_missing(larder, stack):
+    """The time is over for what is here at the first look alone: what comes later waits as larder.conf has it."""
+    away = [device.rename(device.with_name(f"away-{device.name}")) for device in stack]
+    with again(larder, "--degraded", conf="wait 2") as process:
+        assert process.told().endswith("in 5 s")
+        away[2].rename(stack[2])
+        assert process.told() == "STATUS=something is missing; looks again when a device comes, and in 2 s"
+        for i in range(2):
+            away[i].rename(stack[i])
+        assert process.told() == "READY=1\nSTATUS=started"
+    assert [row.split()[2] for row in process.out.splitlines()] == ["larder-cache-fast", "data"], process.err
+    assert "volume data: waits for its cache" in process.err
+
+
 def test_again_beside_what_is_refused(larder, stack):
     """An SSD put back from an image, which may stay here for ever: the one that is missing is looked for all the same."""
     a, b, _ = stack

@@ -67,6 +67,8 @@ static int find(const char *name, uint8_t uuid[16])
 struct came {
 	bool hangs; /* something was left out, as it hangs */
 	bool waits; /* something is missing, whatever is refused beside it */
+	uint64_t again; /* on the clock of facts: so long it is waited for; 0: nobody says */
+	uint64_t unread_since; /* as in struct assembly */
 };
 
 static int run(struct assembly *assembly, struct came *came)
@@ -74,6 +76,8 @@ static int run(struct assembly *assembly, struct came *came)
 	int result = assembly_pass(assembly);
 
 	came->waits |= assembly->waiting;
+	if (assembly->again && (!came->again || assembly->again < came->again))
+		came->again = assembly->again;
 	if (result)
 		return result;
 	return assembly->refused ? LARDER_UNSAFE : assembly->waiting ? LARDER_NOT_FOUND : LARDER_DONE;
@@ -153,6 +157,7 @@ static int look_apart(struct assembly *assembly, char **words, struct came *came
 		result = look(assembly, words, &left);
 		hanging_remark();
 		left.hangs = hanging_any();
+		left.unread_since = assembly->unread_since;
 		if (fflush(stdout))
 			_exit(LARDER_FAILED);
 		*came = left;
@@ -162,6 +167,7 @@ static int look_apart(struct assembly *assembly, char **words, struct came *came
 		return complain(LARDER_FAILED, "cannot fork: %s", strerror(errno));
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
+	assembly->unread_since = came->unread_since;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); /* then systemd starts us again */
 }
 
@@ -207,6 +213,22 @@ static struct udev_monitor *new_monitor(struct udev *udev)
 	return monitor;
 }
 
+/* Seconds, up to `most`, and 1 at least. */
+static unsigned seconds_until(uint64_t when, unsigned most)
+{
+	uint64_t now = facts_clock(), left = when > now ? (when - now - 1) / 1000000 + 1 : 1;
+
+	return left < most ? (unsigned)left : most;
+}
+
+/* The longest pause behind such a look.  What hangs has its own: nothing tells when it answers. */
+static unsigned longest(const struct came *came, bool busy)
+{
+	unsigned most = busy ? BUSY_S : MISSING_S;
+
+	return came->again && !came->hangs ? seconds_until(came->again, most) : most;
+}
+
 static int look_again(struct assembly *assembly, char **words)
 {
 	struct came *came = mmap(NULL, sizeof(*came), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -224,12 +246,15 @@ static int look_again(struct assembly *assembly, char **words)
 		if (result != LARDER_NOT_FOUND && result != LARDER_BUSY && !(result == LARDER_UNSAFE && came->waits))
 			break;
 		busy = came->hangs || result == LARDER_BUSY;
-		pauses_next(&pauses, by_event, busy ? BUSY_S : MISSING_S);
+		pauses_next(&pauses, by_event, longest(came, busy));
 		text = must_print("%sSTATUS=%s; looks again when a device comes, and in %u s", ready,
 				  result == LARDER_BUSY ? "something is in use" : busy ? "something does not answer" : "something is missing", pauses.pause);
 		tell_systemd(text);
 		free(text);
 		ready = "";
+		/* whoever called has waited for what is here, and not for what comes behind that */
+		if (!assembly->wait)
+			assembly->wait = ASSEMBLY_WAIT_CONF;
 		by_event = wait_for_device(monitor, &pauses);
 	}
 	if (!result)
