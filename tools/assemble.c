@@ -20,11 +20,13 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <uuid/uuid.h>
 
 #include "../daemon/assembly.h"
 #include "arguments.h"
 #include "clock.h"
 #include "hanging.h"
+#include "integrity.h"
 #include "pauses.h"
 #include "stacks.h"
 #include "turn.h"
@@ -39,8 +41,42 @@ static void tell(enum assembly_event event, const uint8_t uuid[16], const char *
 		remark("%s", text);
 }
 
-/* UUID of the volume, or cache, with this name.  Of a stack whose disks are not here, or its array does not run, it is not that of the cache with its name. */
-static int find(const char *name, uint8_t uuid[16])
+/*
+ * Where a volume is not here, legs of its array may be, whose dm-integrity nobody else starts: by its UUID, or by the name of its stack, which an SSD knows.
+ * *below: there is one; uuid: of the volume.  Complains of legs of two.
+ */
+static int find_leg(const struct stacks *stacks, const char *name, uint8_t uuid[16], bool *below)
+{
+	char one[UUID_TEXT], other[UUID_TEXT];
+	uint8_t given[16], volume[16];
+	bool by_uuid = !uuid_parse(name, given);
+
+	for (size_t i = 0; i < stacks->members.number; i++) {
+		const struct found *f;
+		struct leg_fields leg;
+		struct stack stack;
+
+		if (!leg_is(&stacks->members.member[i]->sb, &leg))
+			continue;
+		f = stack_by_uuid(stacks, leg.stack);
+		memcpy(stack.uuid, leg.stack, 16);
+		stack_part(&stack, "volume", volume);
+		if (by_uuid ? memcmp(given, volume, 16) != 0 : !f || f->whole || strcmp(f->stack.name, name) != 0)
+			continue;
+		if (*below && memcmp(uuid, volume, 16) != 0)
+			return complain(LARDER_UNSAFE, "%s: disks of two stacks of this name are here; give the UUID of the volume, %s or %s", name,
+					uuid_text(uuid, one), uuid_text(volume, other));
+		memcpy(uuid, volume, 16);
+		*below = true;
+	}
+	return LARDER_DONE;
+}
+
+/*
+ * UUID of the volume, or cache, with this name.  Of a stack whose disks are not here, or its array does not run, it is not that of the cache with its name.
+ * *below: of the volume no more than legs is here.
+ */
+static int find(const char *name, uint8_t uuid[16], bool *below)
 {
 	const struct member *member;
 	struct stacks stacks;
@@ -53,12 +89,18 @@ static int find(const char *name, uint8_t uuid[16])
 		volume |= member_is(stacks.members.member[i], name, LARDER_KIND_VOLUME);
 	for (size_t i = 0; i < stacks.number; i++)
 		listed |= !stacks.found[i].whole && !strcmp(stacks.found[i].stack.name, name);
+	*below = false;
+	if (!volume)
+		result = find_leg(&stacks, name, uuid, below);
+	if (result || *below)
+		goto out;
 	if (!volume && listed)
 		result = complain(LARDER_NOT_FOUND, "%s: the disks of this stack are not here, or their array does not run; larder start %s says more", name, name);
 	else
 		result = member_find(&stacks.members, name, volume ? LARDER_KIND_VOLUME : LARDER_KIND_CACHE, &member);
 	if (!result)
 		memcpy(uuid, volume ? member->sb.head.uuid : member->sb.cache.cache_uuid, 16);
+out:
 	stacks_free(&stacks);
 	return result;
 }
@@ -83,6 +125,19 @@ static int run(struct assembly *assembly, struct came *came)
 	return assembly->refused ? LARDER_UNSAFE : assembly->waiting ? LARDER_NOT_FOUND : LARDER_DONE;
 }
 
+/* Of a volume of which legs are here: until its array runs it is missing, whatever is refused, or fails. */
+static int run_below(struct assembly *assembly, const char *name, struct came *came)
+{
+	char uuid[UUID_TEXT], *dm_uuid = must_print("LARDER-%s", uuid_text(assembly->only, uuid));
+	int result = run(assembly, came);
+
+	if (result != LARDER_BUSY && !mapped_is_shown(dm_uuid))
+		result = complain(LARDER_NOT_FOUND, "%s: its array does not run; md's rules gather that from the disks whose dm-integrity was started; larder list says more",
+				  name);
+	free(dm_uuid);
+	return result;
+}
+
 /* Without privileges there may be nothing to see: that is no success. */
 static int check_seen(void)
 {
@@ -98,17 +153,18 @@ static int look(struct assembly *assembly, char **words, struct came *came)
 {
 	int result, worst = LARDER_DONE;
 	uint8_t uuid[16];
+	bool below;
 
 	if (!*words) {
 		result = geteuid() ? check_seen() : LARDER_DONE;
 		return result ? result : run(assembly, came);
 	}
 	for (; *words; words++) {
-		result = find(*words, uuid);
+		result = find(*words, uuid, &below);
 		assembly->only = uuid;
 		if (!result && !assembly->dry_run && !assembly->obey)
 			stopped_clear(uuid);
-		result = result ? result : run(assembly, came);
+		result = result ? result : below ? run_below(assembly, *words, came) : run(assembly, came);
 		came->waits |= result == LARDER_NOT_FOUND;
 		worst = worst ? worst : result;
 	}
