@@ -691,13 +691,12 @@ static void tell_unread(struct assembly *a)
 }
 
 /* It may be here: what is missing beside it is waited for from when it was first seen to hang. */
-static void find_unread(struct assembly_memory *memory, struct facts *facts)
+static void find_unread(struct assembly *a, struct facts *facts)
 {
-	uint64_t before = memory ? memory->unread_since : 0;
+	uint64_t *since = a->memory ? &a->memory->unread_since : &a->unread_since;
 
-	facts->unread_since = !hanging_any() ? 0 : before ? before : facts->now;
-	if (memory)
-		memory->unread_since = facts->unread_since;
+	*since = !hanging_any() ? 0 : *since ? *since : facts->now;
+	facts->unread_since = *since;
 }
 
 #define DRY_ROUNDS 5 /* what is left over, caches, volumes, spares, and what is refused then */
@@ -760,7 +759,7 @@ static int rounds(struct assembly *a, const struct conf *conf)
 			find_stopped(a->memory, &look.facts);
 		if (a->memory)
 			find_stayed(a->memory, &look);
-		find_unread(a->memory, &look.facts);
+		find_unread(a, &look.facts);
 		complete(a, conf, &tried, &look.facts);
 		plan_make(&look.facts, &plan);
 		more = !a->observe && run_steps(a, &look, &plan, &tried, &result);

@@ -63,6 +63,7 @@ struct assembly {
 	bool dry_run;
 	bool observe; /* plan, and do nothing */
 	struct assembly_memory *memory; /* or NULL */
+	uint64_t unread_since; /* where that is NULL: of the pass before, and of this one; as in struct facts */
 	/* what there was at the end, and what was left of it; or NULL */
 	void (*seen)(const struct look *look, const struct plan *plan);
 	void (*looks)(void); /* in front of each look at the devices, or NULL */

@@ -114,6 +114,51 @@ def test_again(larder, stack):
     assert "neither is used" in dry(larder, "--again", "fast", "data", code=UNSAFE).stderr  # nobody waits for an end of that
 
 
+@contextlib.contextmanager
+def again(larder, *words, conf="", code=0):
+    """With --again, told() is what systemd is told next; `out` and `err`, behind the block, are what was said."""
+    path = str(larder.directory / "notify")
+    (larder.directory / "again.conf").write_text(conf)
+    env = {"NOTIFY_SOCKET": path, "LARDER_CONF": str(larder.directory / "again.conf")}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        s.bind(path)
+        s.settimeout(60)
+        with larder.started("assemble", "--again", "--conf", *words, "data", "--dry-run", env=env, code=code) as process:
+            process.told = lambda: s.recv(4096).decode()
+            yield process
+
+
+def test_again_without_what_is_missing(larder, stack):
+    """The time is over for what is here at the first look alone: what comes later waits as larder.conf has it."""
+    away = [device.rename(device.with_name(f"away-{device.name}")) for device in stack]
+    with again(larder, "--degraded", conf="wait 2") as process:
+        assert process.told().endswith("in 5 s")
+        away[2].rename(stack[2])
+        assert process.told() == "STATUS=something is missing; looks again when a device comes, and in 2 s"
+        for i in range(2):
+            away[i].rename(stack[i])
+        assert process.told() == "READY=1\nSTATUS=started"
+    assert [row.split()[2] for row in process.out.splitlines()] == ["larder-cache-fast", "data"], process.err
+    assert "volume data: waits for its cache" in process.err
+
+
+def test_again_beside_what_is_refused(larder, stack):
+    """An SSD put back from an image, which may stay here for ever: the one that is missing is looked for all the same."""
+    a, b, _ = stack
+    had = field(a, CACHE, "generation")
+    for ssd in (a, b):
+        patch_both(ssd, CACHE, generation=had + 2, all_generation=had + 1)
+    missing = b.rename(b.with_name("missing"))
+    shutil.copy(missing, b)
+    patch_both(b, CACHE, generation=had, all_generation=had)
+    with again(larder) as process:
+        assert process.told() == "READY=1\nSTATUS=something is missing; looks again when a device comes, and in 5 s"
+        missing.rename(b)
+        assert process.told() == "READY=1\nSTATUS=started"
+    assert "is older than it was" in process.err
+    assert [row.split()[2] for row in process.out.splitlines()] == ["larder-cache-fast", "data"], process.err
+
+
 @pytest.mark.parametrize("away", [0, 1])
 def test_missing_ssd_of_a_volume_that_ran(larder, stack, away):
     *ssds, hdd = stack

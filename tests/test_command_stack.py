@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -623,6 +624,47 @@ def test_assembly_of_one_whose_disks_are_not_here(larder, described):
         one_line(run, "the disks of this stack are not here", "larder start fast")
         assert run.stdout == ""
     assert "larder-cache-fast" in larder("assemble", cache, "--dry-run").stdout
+
+
+def test_assembly_starts_legs(larder, described):
+    """Which nobody else starts: by the volume's UUID, as an initramfs has it, or by the stack's name, which an SSD knows."""
+    volume, conf = str(uuid.uuid5(described.uuid, "volume")), larder.directory / "larder.conf"
+    conf.write_text("auto no all\n")
+    described.ssds({"ready": [f"{described.uuid} films"], "changing": []})
+    become_leg(described)
+    patch_both(described.hdd, VOLUME, label=b"")  # where a leg has its machine
+
+    def assembled(*words, conf="/nonexistent"):
+        """Is that disk started, as far as a file can be?  Its array does not run, and so the volume is missing."""
+        run = larder("assemble", *words, "--dry-run", env={"LARDER_CONF": str(conf)}, code=NOT_FOUND)
+        assert "larder-cache" not in run.stdout and run.stderr.splitlines()[-1].startswith(f"larder: {words[0]}: ")
+        return f"{described.hdd}: size: is smaller than a leg" in run.stderr
+
+    for name in (volume, "films"):
+        for words in ([], ["--conf"], ["--conf", "--degraded"]):
+            assert assembled(name, *words), (name, words)
+        assert not assembled(name, "--conf", conf=conf) and assembled(name, conf=conf)
+    assert not assembled(str(uuid.uuid4()))
+    # what no SSD knows has no name
+    described.ssds({"ready": [], "changing": []})
+    assert assembled(volume) and not assembled("films")
+    patch_both(described.hdd, VOLUME, label=b"another machine")
+    assert not assembled(volume)
+
+
+def test_assembly_of_legs_of_two_stacks(larder, described):
+    """Of one name: neither is taken for the other."""
+    other = uuid.uuid4()
+    described.ssds({"ready": [f"{described.uuid} films", f"{other} films"], "changing": []})
+    become_leg(described)
+    patch_both(described.hdd, VOLUME, label=b"")
+    copy = larder.image("copy", 0)
+    shutil.copy(described.hdd, copy)
+    patch_both(copy, VOLUME, uuid=uuid.uuid5(other, "disk 0").bytes, cache_uuid=other.bytes)
+    volumes = [str(uuid.uuid5(x, "volume")) for x in (described.uuid, other)]
+    one_line(larder("assemble", "films", "--dry-run", code=UNSAFE), "films", *volumes)
+    run = larder("assemble", volumes[1], "--dry-run", code=NOT_FOUND)
+    assert f"{copy}: size: " in run.stderr and str(described.hdd) not in run.stderr
 
 
 def test_pins_of_a_stopped_stack(larder, described):

@@ -15,15 +15,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <uuid/uuid.h>
 
 #include "../daemon/assembly.h"
 #include "arguments.h"
 #include "clock.h"
 #include "hanging.h"
+#include "integrity.h"
 #include "pauses.h"
 #include "stacks.h"
 #include "turn.h"
@@ -38,8 +41,42 @@ static void tell(enum assembly_event event, const uint8_t uuid[16], const char *
 		remark("%s", text);
 }
 
-/* UUID of the volume, or cache, with this name.  Of a stack whose disks are not here, or its array does not run, it is not that of the cache with its name. */
-static int find(const char *name, uint8_t uuid[16])
+/*
+ * Where a volume is not here, legs of its array may be, whose dm-integrity nobody else starts: by its UUID, or by the name of its stack, which an SSD knows.
+ * *below: there is one; uuid: of the volume.  Complains of legs of two.
+ */
+static int find_leg(const struct stacks *stacks, const char *name, uint8_t uuid[16], bool *below)
+{
+	char one[UUID_TEXT], other[UUID_TEXT];
+	uint8_t given[16], volume[16];
+	bool by_uuid = !uuid_parse(name, given);
+
+	for (size_t i = 0; i < stacks->members.number; i++) {
+		const struct found *f;
+		struct leg_fields leg;
+		struct stack stack;
+
+		if (!leg_is(&stacks->members.member[i]->sb, &leg))
+			continue;
+		f = stack_by_uuid(stacks, leg.stack);
+		memcpy(stack.uuid, leg.stack, 16);
+		stack_part(&stack, "volume", volume);
+		if (by_uuid ? memcmp(given, volume, 16) != 0 : !f || f->whole || strcmp(f->stack.name, name) != 0)
+			continue;
+		if (*below && memcmp(uuid, volume, 16) != 0)
+			return complain(LARDER_UNSAFE, "%s: disks of two stacks of this name are here; give the UUID of the volume, %s or %s", name,
+					uuid_text(uuid, one), uuid_text(volume, other));
+		memcpy(uuid, volume, 16);
+		*below = true;
+	}
+	return LARDER_DONE;
+}
+
+/*
+ * UUID of the volume, or cache, with this name.  Of a stack whose disks are not here, or its array does not run, it is not that of the cache with its name.
+ * *below: of the volume no more than legs is here.
+ */
+static int find(const char *name, uint8_t uuid[16], bool *below)
 {
 	const struct member *member;
 	struct stacks stacks;
@@ -52,23 +89,53 @@ static int find(const char *name, uint8_t uuid[16])
 		volume |= member_is(stacks.members.member[i], name, LARDER_KIND_VOLUME);
 	for (size_t i = 0; i < stacks.number; i++)
 		listed |= !stacks.found[i].whole && !strcmp(stacks.found[i].stack.name, name);
+	*below = false;
+	if (!volume)
+		result = find_leg(&stacks, name, uuid, below);
+	if (result || *below)
+		goto out;
 	if (!volume && listed)
 		result = complain(LARDER_NOT_FOUND, "%s: the disks of this stack are not here, or their array does not run; larder start %s says more", name, name);
 	else
 		result = member_find(&stacks.members, name, volume ? LARDER_KIND_VOLUME : LARDER_KIND_CACHE, &member);
 	if (!result)
 		memcpy(uuid, volume ? member->sb.head.uuid : member->sb.cache.cache_uuid, 16);
+out:
 	stacks_free(&stacks);
 	return result;
 }
 
-static int run(struct assembly *assembly)
+/* What a look leaves to who looks again, beside its code. */
+struct came {
+	bool hangs; /* something was left out, as it hangs */
+	bool waits; /* something is missing, whatever is refused beside it */
+	uint64_t again; /* on the clock of facts: so long it is waited for; 0: nobody says */
+	uint64_t unread_since; /* as in struct assembly */
+};
+
+static int run(struct assembly *assembly, struct came *came)
 {
 	int result = assembly_pass(assembly);
 
+	came->waits |= assembly->waiting;
+	if (assembly->again && (!came->again || assembly->again < came->again))
+		came->again = assembly->again;
 	if (result)
 		return result;
 	return assembly->refused ? LARDER_UNSAFE : assembly->waiting ? LARDER_NOT_FOUND : LARDER_DONE;
+}
+
+/* Of a volume of which legs are here: until its array runs it is missing, whatever is refused, or fails. */
+static int run_below(struct assembly *assembly, const char *name, struct came *came)
+{
+	char uuid[UUID_TEXT], *dm_uuid = must_print("LARDER-%s", uuid_text(assembly->only, uuid));
+	int result = run(assembly, came);
+
+	if (result != LARDER_BUSY && !mapped_is_shown(dm_uuid))
+		result = complain(LARDER_NOT_FOUND, "%s: its array does not run; md's rules gather that from the disks whose dm-integrity was started; larder list says more",
+				  name);
+	free(dm_uuid);
+	return result;
 }
 
 /* Without privileges there may be nothing to see: that is no success. */
@@ -82,21 +149,23 @@ static int check_seen(void)
 }
 
 /* What was asked for, all of it; words: the names, NULL behind them; none: all. */
-static int look(struct assembly *assembly, char **words)
+static int look(struct assembly *assembly, char **words, struct came *came)
 {
 	int result, worst = LARDER_DONE;
 	uint8_t uuid[16];
+	bool below;
 
 	if (!*words) {
 		result = geteuid() ? check_seen() : LARDER_DONE;
-		return result ? result : run(assembly);
+		return result ? result : run(assembly, came);
 	}
 	for (; *words; words++) {
-		result = find(*words, uuid);
+		result = find(*words, uuid, &below);
 		assembly->only = uuid;
 		if (!result && !assembly->dry_run && !assembly->obey)
 			stopped_clear(uuid);
-		result = result ? result : run(assembly);
+		result = result ? result : below ? run_below(assembly, *words, came) : run(assembly, came);
+		came->waits |= result == LARDER_NOT_FOUND;
 		worst = worst ? worst : result;
 	}
 	return worst;
@@ -107,7 +176,6 @@ static int look(struct assembly *assembly, char **words)
 #define SETTLES_S 2 /* behind an event others may follow */
 #define MISSING_S 3600 /* what comes makes an event */
 #define BUSY_S	  60 /* what is released, or answers again, may make none */
-#define HANGS	  64 /* beside the code of a look: something was left out, as it hangs */
 
 /* sd_notify(): who has no larderd may have no systemd. */
 static void tell_systemd(const char *text)
@@ -131,23 +199,31 @@ static void tell_systemd(const char *text)
 	close(fd);
 }
 
-/* In a process of its own: it is to remember nothing, and hold no lock.  Its code, with HANGS. */
-static int look_apart(struct assembly *assembly, char **words)
+/* In a process of its own: it is to remember nothing, and hold no lock.  Its code; came: in memory that both share. */
+static int look_apart(struct assembly *assembly, char **words, struct came *came)
 {
+	struct came left = { 0 };
 	int status = 0, result;
 	pid_t child;
 
+	*came = left;
 	fflush(stdout);
 	child = fork();
 	if (!child) {
-		result = look(assembly, words);
+		result = look(assembly, words, &left);
 		hanging_remark();
-		_exit((fflush(stdout) ? LARDER_FAILED : result) | (hanging_any() ? HANGS : 0));
+		left.hangs = hanging_any();
+		left.unread_since = assembly->unread_since;
+		if (fflush(stdout))
+			_exit(LARDER_FAILED);
+		*came = left;
+		_exit(result);
 	}
 	if (child < 0)
 		return complain(LARDER_FAILED, "cannot fork: %s", strerror(errno));
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
+	assembly->unread_since = came->unread_since;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); /* then systemd starts us again */
 }
 
@@ -193,36 +269,55 @@ static struct udev_monitor *new_monitor(struct udev *udev)
 	return monitor;
 }
 
+/* Seconds, up to `most`, and 1 at least. */
+static unsigned seconds_until(uint64_t when, unsigned most)
+{
+	uint64_t now = facts_clock(), left = when > now ? (when - now - 1) / 1000000 + 1 : 1;
+
+	return left < most ? (unsigned)left : most;
+}
+
+/* The longest pause behind such a look.  What hangs has its own: nothing tells when it answers. */
+static unsigned longest(const struct came *came, bool busy)
+{
+	unsigned most = busy ? BUSY_S : MISSING_S;
+
+	return came->again && !came->hangs ? seconds_until(came->again, most) : most;
+}
+
 static int look_again(struct assembly *assembly, char **words)
 {
+	struct came *came = mmap(NULL, sizeof(*came), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct udev *udev = udev_new();
 	struct udev_monitor *monitor = new_monitor(udev);
 	struct pauses pauses = { 0 };
-	bool by_event = false;
+	bool by_event = false, busy;
 	const char *ready = "READY=1\n";
 	int result;
 	char *text;
 
+	must_allocate(came == MAP_FAILED ? NULL : came);
 	for (;;) {
-		int code = look_apart(assembly, words);
-		bool busy = code & HANGS;
-
-		result = code & ~HANGS;
-		busy |= result == LARDER_BUSY;
-		if (result != LARDER_NOT_FOUND && result != LARDER_BUSY)
+		result = look_apart(assembly, words, came);
+		if (result != LARDER_NOT_FOUND && result != LARDER_BUSY && !(result == LARDER_UNSAFE && came->waits))
 			break;
-		pauses_next(&pauses, by_event, busy ? BUSY_S : MISSING_S);
+		busy = came->hangs || result == LARDER_BUSY;
+		pauses_next(&pauses, by_event, longest(came, busy));
 		text = must_print("%sSTATUS=%s; looks again when a device comes, and in %u s", ready,
 				  result == LARDER_BUSY ? "something is in use" : busy ? "something does not answer" : "something is missing", pauses.pause);
 		tell_systemd(text);
 		free(text);
 		ready = "";
+		/* whoever called has waited for what is here, and not for what comes behind that */
+		if (!assembly->wait)
+			assembly->wait = ASSEMBLY_WAIT_CONF;
 		by_event = wait_for_device(monitor, &pauses);
 	}
 	if (!result)
 		tell_systemd("READY=1\nSTATUS=started");
 	udev_monitor_unref(monitor);
 	udev_unref(udev);
+	munmap(came, sizeof(*came));
 	return result;
 }
 
@@ -251,5 +346,5 @@ int assemble(int argc, char **argv)
 		remark("larder.auto=no is on the kernel's command line: nothing is assembled; larder assemble NAME does it all the same");
 		return LARDER_DONE;
 	}
-	return again ? look_again(&assembly, argv + first) : look(&assembly, argv + first);
+	return again ? look_again(&assembly, argv + first) : look(&assembly, argv + first, &(struct came){ 0 });
 }

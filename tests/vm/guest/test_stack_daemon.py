@@ -429,6 +429,34 @@ def test_legs_with_integrity(with_legs, larderd):
     larder("stop", "data")
 
 
+@pytest.mark.limit(900)
+def test_legs_without_larderd(with_legs, tmp_path):
+    """By who asks for the volume: an initramfs by the UUID, where larder.conf leaves all, a unit by the stack's name."""
+    larder(*with_legs.words())
+    fill("what was written")
+    volume = larder("volume", "list", "-o", "uuid", "--noheadings").stdout.strip()
+    conf = tmp_path / "larder.conf"
+    conf.write_text("auto no all\n")
+
+    def assemble(*words: str, conf: object = "/nonexistent") -> int:
+        env = ENVIRONMENT | {"LARDER_CONF": str(conf)}
+        return subprocess.run(["larder", "assemble", "--conf", *words], env=env, timeout=SECONDS).returncode
+
+    with_legs.off()
+    with_legs.plug()
+    assert assemble("--all", conf=conf) == 0 and not legs_running()
+    assert assemble(volume) in (0, NOT_FOUND) and legs_running() == 2
+    wait_for(lambda: assemble(volume) == 0, SECONDS, "the array")
+    assert running("data")
+    with_legs.off()
+    with_legs.plug()
+    assert not legs_running()
+    assert assemble("--again", "data") == 0 and running("data")
+    larder("start", "data")
+    assert (MOUNTED / "content").read_text() == "what was written"
+    larder("stop", "data")
+
+
 BUS = """<busconfig>
   <listen>unix:path=/run/larder/bus</listen>
   <auth>EXTERNAL</auth>
