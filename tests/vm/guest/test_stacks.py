@@ -1528,6 +1528,30 @@ def test_unlock_that_was_killed(disks, key):
     nothing_left(disks)
 
 
+def test_half_made_is_not_unlocked(disks, key, monkeypatch, tmp_path):
+    """Killed between the end of mkfs and the note of it: no file gets into what --resume formats anew, and remove erases without a word."""
+    program = tmp_path / "mkfs.ext4"
+    program.write_text(f'#!/bin/sh\n{shutil.which("mkfs.ext4")} "$@" && kill -9 $PPID\n')
+    program.chmod(0o755)
+    with monkeypatch.context() as m:
+        m.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        larder(*words(disks, key), code=-signal.SIGKILL)
+    node = "/dev/mapper/data-crypt"
+    assert 'TYPE="ext4"' in command.output("blkid", "-p", node) and rows()["stack"]["state"] == "creating"
+    for lock in False, True:
+        if lock:
+            larder("lock", "data")
+        refused(UNSAFE, ["unlock", "data"], "data: is half made", "larder create --resume data", "larder remove data")
+        assert os.path.exists(node) != lock and not MOUNTED.is_mount()
+    larder("create", "--resume", "data")
+    write(0)
+    larder("lock", "data")
+    larder("unlock", "data")
+    check([0])
+    remove()
+    nothing_left(disks)
+
+
 def test_scrub(disks):
     """What the disks of an array hold is compared, and made the same only when asked for."""
     hdd1 = disks[3]
