@@ -723,6 +723,13 @@ int ssd_remove(const struct devices *d, const struct devices_request *request, i
 	return cache_remove(ssd_words(d, request, "remove", text, NULL, words), words);
 }
 
+int ssd_wait(struct devices *d, const struct devices_request *request, int place)
+{
+	int result = set_wait(&d->set, (uint32_t)place, "joining");
+
+	return result ? result : set_say_joined(&d->set, (uint32_t)place, request->claim.path);
+}
+
 int ssd_erase(const char *name, const char *node)
 {
 	const struct member *left;

@@ -92,6 +92,8 @@ int disk_erase(const char *name, const struct part *part);
 int ssd_add(const struct devices *d, const struct devices_request *request);
 int ssd_replace(const struct devices *d, const struct devices_request *request, int place);
 int ssd_remove(const struct devices *d, const struct devices_request *request, int place);
+/* Until the one that joins in this place, at request's path, is a member.  Complains, also where it does not come to be one. */
+int ssd_wait(struct devices *d, const struct devices_request *request, int place);
 /* One that has left carries nothing of the cache afterwards. */
 int ssd_erase(const char *name, const char *node);
 
