@@ -41,6 +41,7 @@ struct method_option {
 #define NEW_KEY	     { "slot", "s", "--slot", NULL }, { "new-keyfile", "s", "--new-keyfile", NULL }
 #define WIPE	     { "wipe", "b", "--wipe", "destroy" }
 #define SPARE	     { "spare", "b", "--spare", NULL }
+#define DISCARD_REDUNDANCY { "discard-redundancy", "s", "--discard-redundancy", "destroy" }
 #define OVERWRITE    WIPE, { "discard-dirty", "s", "--discard-dirty", "destroy" }
 
 static const struct method_option set_options[] = {
@@ -82,11 +83,11 @@ static const struct method_option resize_options[] = {
 	{ "array", "b", "--array", NULL }, { "size", "s", "--size", NULL }, { "key", "h", KEY_ON_STDIN, NULL }, { 0 }
 };
 static const struct method_option scrub_options[] = { { "repair", "b", "--repair", "manage" }, { 0 } };
-static const struct method_option replace_options[] = { ROLE, LABEL, OVERWRITE, { 0 } };
+static const struct method_option replace_options[] = { ROLE, LABEL, OVERWRITE, DISCARD_REDUNDANCY, { 0 } };
 static const struct method_option replace_cache_options[] = { LABEL, OVERWRITE, { 0 } };
 static const struct method_option add_ssd_options[] = { ROLE, LABEL, SPARE, OVERWRITE, { 0 } };
 static const struct method_option add_disk_options[] = { SPARE, { "reshape", "b", "--reshape", NULL }, OVERWRITE, { 0 } };
-static const struct method_option drop_options[] = { { "discard-redundancy", "s", "--discard-redundancy", "destroy" }, { 0 } };
+static const struct method_option drop_options[] = { DISCARD_REDUNDANCY, { 0 } };
 static const struct method_option snapshot_options[] = { { "size", "s", "--size", NULL }, OVERWRITE, { 0 } };
 static const struct method_option cache_add_options[] = { ROLE, LABEL, SPARE, { "new-place", "b", "--new-place", NULL }, OVERWRITE, { 0 } };
 static const struct method_option detach_options[] = {

@@ -458,6 +458,7 @@ def methods_of_stack(number):
             ["Replace", *options("0", "/dev/x", role="read", label="ssd", wipe=True, discard_dirty="U")],
             f"replace --yes --role=read --cache-label=ssd --wipe --discard-dirty=U -- {number} 0 /dev/x",
         ),
+        (["Replace", *options("0", "/x", discard_redundancy="U")], f"replace --yes --discard-redundancy=U -- {number} 0 /x"),
         (["ReplaceCache", "asa{sv}", 2, "/dev/x", "/dev/y", 0], f"replace --yes -- {number} cache /dev/x /dev/y"),
         (["AddSSD", *options("/dev/x", spare=True)], f"add --yes --cache=/dev/x --spare -- {number}"),
         (["AddDisk", *options("/dev/x")], f"add --yes --backing=/dev/x -- {number}"),

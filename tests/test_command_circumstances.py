@@ -43,7 +43,7 @@ VERBS = {
     "stop": Verb("data", "stack"),
     "remove": Verb("data --discard-data UUID", "stack", busy=BUSY, foreign=UNSAFE),
     "lock": Verb("data", "stack"),
-    "unlock": Verb("data", "stack"),
+    "unlock": Verb("data", "stack", **STACK),
     "passwd": Verb("data --list", "stack"),
     "rename": Verb("data films", "stack", busy=BUSY, **CHANGES),
     "set": Verb("data --backing-label films", "stack", busy=BUSY, **CHANGES),

@@ -341,22 +341,6 @@ static int prepare(struct set *set, const struct add_request *request, int wante
 	return result;
 }
 
-static int report(struct set *set, uint32_t place, const struct add_request *request)
-{
-	char *state = set_state(set, place);
-	int result = LARDER_DONE;
-
-	if (state && !strcmp(state, "active"))
-		printf("cache %s: %s has joined the set as SSD %u\n", set->mapped->name, request->ssd, place);
-	else if (state && !strcmp(state, "joining"))
-		printf("cache %s: %s joins the set as SSD %u\n", set->mapped->name, request->ssd, place);
-	else
-		result = complain(LARDER_FAILED, "%s: has not joined the set of %s: it is %s; the kernel's log says why", request->ssd,
-				  set->mapped->name, state ? state : "unknown");
-	free(state);
-	return result;
-}
-
 /* Without a word for it the role is that of its label. */
 static int role_by_label(const struct set *set, struct add_request *request)
 {
@@ -420,7 +404,7 @@ static int join(struct set *set, struct add_request *request, int wanted)
 	result = mapped_refresh(set->mapped);
 	if (!result && !request->no_wait)
 		result = set_wait(set, place, "joining");
-	return result ? result : report(set, place, request);
+	return result ? result : set_say_joined(set, place, request->ssd);
 }
 
 /* ------------------------------------------------------------------ a spare */

@@ -349,3 +349,20 @@ int set_wait(struct set *set, uint32_t place, const char *state)
 		usleep(POLL_US);
 	}
 }
+
+int set_say_joined(const struct set *set, uint32_t place, const char *path)
+{
+	char *state = set_state(set, place);
+	int result = LARDER_DONE;
+
+	if (state && !strcmp(state, "active"))
+		printf("cache %s: %s has joined the set as SSD %u\n", set->mapped->name, path, place);
+	else if (state && !strcmp(state, "joining"))
+		printf("cache %s: %s joins the set as SSD %u\n", set->mapped->name, path, place);
+	else
+		result = complain(LARDER_FAILED,
+				  "%s: has not joined the set of %s: it is %s; the kernel's log says why; the same command, once more, has it join anew", path,
+				  set->mapped->name, state ? state : "unknown");
+	free(state);
+	return result;
+}

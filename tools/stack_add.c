@@ -264,7 +264,7 @@ static int add_ssd(const struct adding *a)
 	ssd_state(&d, place, state);
 	turn_give(); /* this may take long */
 	if (!strcmp(state, "joining") && !a->request.no_wait)
-		result = set_wait(&d.set, (uint32_t)place, "joining");
+		result = ssd_wait(&d, &a->request, place);
 	else if (strcmp(state, "joining") && strcmp(state, "active"))
 		result = ssd_add(&d, &a->request);
 	devices_free(&d);

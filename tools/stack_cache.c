@@ -351,8 +351,8 @@ int stack_change_cache(const struct devices_request *request, char **words, int 
 	bool assembled;
 	int result;
 
-	if (request->role || request->no_wait)
-		return complain(LARDER_USAGE, "--role, --no-wait: are for an SSD of a cache that runs");
+	if (request->role || request->no_wait || request->discard_redundancy)
+		return complain(LARDER_USAGE, "--role, --no-wait, --discard-redundancy: are for an SSD of a cache that runs");
 	if (number > (int)LARDER_MAX_DEVICES)
 		return complain(LARDER_USAGE, "%d SSDs are given; a cache has at most %u", number, LARDER_MAX_DEVICES);
 	while (c.words.number < number) {

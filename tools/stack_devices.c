@@ -25,6 +25,7 @@
 #include "program.h"
 #include "stack_devices.h"
 #include "stack_legs.h"
+#include "stack_steps.h"
 #include "stack_store.h"
 #include "turn.h"
 #include "verbs.h"
@@ -284,6 +285,32 @@ unsigned ssds_active(const struct devices *d)
 	for (uint32_t i = 0; d->set.mapped && i < d->set.number; i++)
 		number += !strcmp(ssd_state(d, (int)i, text), "active");
 	return number;
+}
+
+/* In mode writethrough what was written before may still be; of others it is not known. */
+int ssds_may_be_dirty(const struct devices *d, bool *may)
+{
+	char *mode = status_value(d->layers.volume->status, "mode");
+	bool writeback = !mode || !strcmp(mode, "writeback");
+	int result = cache_is_shared(&d->stack, may);
+
+	free(mode);
+	*may |= writeback || status_number(d->set.mapped->status, "dirty_sectors");
+	return result;
+}
+
+int redundancy_check(const struct devices *d, const struct devices_request *request, const char *word, const char *lost)
+{
+	const char *given = request->discard_redundancy;
+	char text[UUID_TEXT];
+	uint8_t uuid[16];
+
+	uuid_text(d->stack.uuid, text);
+	if (!given)
+		return complain(LARDER_UNSAFE, "%s: %s: the redundancy of %s is LOST with --discard-redundancy %s", word, lost, d->stack.name, text);
+	if (uuid_parse(given, uuid) || memcmp(uuid, d->stack.uuid, 16))
+		return complain(LARDER_UNSAFE, "%s: --discard-redundancy: the stack is %s, not %s; nothing was done", d->stack.name, text, given);
+	return LARDER_DONE;
 }
 
 /* ------------------------------------------------------------------ the steps, of disks */
@@ -694,6 +721,13 @@ int ssd_remove(const struct devices *d, const struct devices_request *request, i
 
 	snprintf(text, sizeof(text), "%d", place);
 	return cache_remove(ssd_words(d, request, "remove", text, NULL, words), words);
+}
+
+int ssd_wait(struct devices *d, const struct devices_request *request, int place)
+{
+	int result = set_wait(&d->set, (uint32_t)place, "joining");
+
+	return result ? result : set_say_joined(&d->set, (uint32_t)place, request->claim.path);
 }
 
 int ssd_erase(const char *name, const char *node)

@@ -46,15 +46,21 @@ bool part_is(const struct part *part, const char *path);
 
 const char *ssd_state(const struct devices *d, int place, char text[static 16]); /* "active", ...; "": not known */
 unsigned ssds_active(const struct devices *d);
+/* Is anything in its cache dirty, or may become so?  Complains. */
+int ssds_may_be_dirty(const struct devices *d, bool *may);
 
 /* What is asked for, of all three. */
 struct devices_request {
 	const char *name;
 	struct claim_request claim;
 	const char *role, *label; /* of an SSD */
+	const char *discard_redundancy; /* UUID of the stack that may lose it; NULL: none */
 	bool spare, no_wait; /* spare: of what is added */
 	bool reshape; /* the array is spread over what is added */
 };
+
+/* May the stack lose its redundancy?  word: the device, as it was given; lost: what would be then.  Complains unless request->discard_redundancy names the stack. */
+int redundancy_check(const struct devices *d, const struct devices_request *request, const char *word, const char *lost);
 
 /* mdadm is there, and the array runs and has redundancy.  Complains. */
 int array_check(const struct devices *d);
@@ -86,6 +92,8 @@ int disk_erase(const char *name, const struct part *part);
 int ssd_add(const struct devices *d, const struct devices_request *request);
 int ssd_replace(const struct devices *d, const struct devices_request *request, int place);
 int ssd_remove(const struct devices *d, const struct devices_request *request, int place);
+/* Until the one that joins in this place, at request's path, is a member.  Complains, also where it does not come to be one. */
+int ssd_wait(struct devices *d, const struct devices_request *request, int place);
 /* One that has left carries nothing of the cache afterwards. */
 int ssd_erase(const char *name, const char *node);
 

@@ -9,11 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <uuid/uuid.h>
 
 #include "arguments.h"
 #include "stack_devices.h"
-#include "stack_steps.h"
 #include "turn.h"
 #include "verbs.h"
 
@@ -22,24 +20,11 @@
 
 struct dropping {
 	struct devices_request request;
-	const char *word, *discard;
+	const char *word;
 	struct part gone; /* the one that goes, as it was found; without disk */
 	bool had; /* the array has it */
 	unsigned places; /* that the array has afterwards; 0: as before */
 };
-
-static int check_word(const struct dropping *r, const struct devices *d, const char *lost)
-{
-	char text[UUID_TEXT];
-	uint8_t given[16];
-
-	uuid_text(d->stack.uuid, text);
-	if (!r->discard)
-		return complain(LARDER_UNSAFE, "%s: %s: the redundancy of %s is LOST with --discard-redundancy %s", r->word, lost, d->stack.name, text);
-	if (uuid_parse(r->discard, given) || memcmp(given, d->stack.uuid, 16))
-		return complain(LARDER_UNSAFE, "%s: --discard-redundancy: the stack is %s, not %s; nothing was done", d->stack.name, text, r->discard);
-	return LARDER_DONE;
-}
 
 /* ------------------------------------------------------------------ a disk */
 
@@ -69,7 +54,7 @@ static int check_member(const struct dropping *r, const struct devices *d, const
 				r->request.name);
 	if (!d->disks.idle)
 		return complain(LARDER_BUSY, "%s: the array is rebuilt, or checked; wait until it is idle, see /proc/mdstat", r->word);
-	return mirror(d) && whole >= 2 ? LARDER_DONE : check_word(r, d, "the array would lack a disk");
+	return mirror(d) && whole >= 2 ? LARDER_DONE : redundancy_check(d, &r->request, r->word, "the array would lack a disk");
 }
 
 static int check_disk(const struct dropping *r, const struct devices *d, const struct part *part)
@@ -200,18 +185,6 @@ static int drop_disk(struct dropping *r)
 
 /* ------------------------------------------------------------------ an SSD */
 
-/* Is anything in its cache dirty, or may become so?  In mode writethrough what was written before may still be; of others it is not known.  Complains. */
-static int may_be_dirty(const struct devices *d, bool *may)
-{
-	char *mode = status_value(d->layers.volume->status, "mode");
-	bool writeback = !mode || !strcmp(mode, "writeback");
-	int result = cache_is_shared(&d->stack, may);
-
-	free(mode);
-	*may |= writeback || status_number(d->set.mapped->status, "dirty_sectors");
-	return result;
-}
-
 static int check_ssd(const struct dropping *r, const struct devices *d, const struct part *part)
 {
 	char state[16];
@@ -223,9 +196,9 @@ static int check_ssd(const struct dropping *r, const struct devices *d, const st
 				d->stack.name);
 	if (!works || ssds_active(d) > 2)
 		return LARDER_DONE;
-	result = may_be_dirty(d, &dirty);
+	result = ssds_may_be_dirty(d, &dirty);
 	if (!result && dirty)
-		result = check_word(r, d, "the one SSD that is left would have the only copy of what is dirty");
+		result = redundancy_check(d, &r->request, r->word, "the one SSD that is left would have the only copy of what is dirty");
 	return result;
 }
 
@@ -300,7 +273,7 @@ int stack_drop(int argc, char **argv)
 	static const char usage[] = "larder drop NAME DEVICE [--discard-redundancy UUID] [--no-wait] [--dry-run] [--yes]";
 	struct dropping r = { 0 };
 	const struct argument arguments[] = {
-		{ "discard-redundancy", 0, ARGUMENT_TEXT, &r.discard, "UUID",
+		{ "discard-redundancy", 0, ARGUMENT_TEXT, &r.request.discard_redundancy, "UUID",
 		  "also if the redundancy of the stack with this UUID is LOST: then the next device that fails takes data with it" },
 		{ "no-wait", 0, ARGUMENT_FLAG, &r.request.no_wait, NULL, "begin to drain an SSD; the same command, later, ends it" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &r.request.claim.dry_run, NULL, "only say what would be done" },

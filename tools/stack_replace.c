@@ -26,6 +26,7 @@ struct replacing {
 	bool had; /* the array had OLD then: else whoever is found in its place is another */
 	struct part failed[MD_LEGS_MAX]; /* OLD is a place, and nobody there: of those that md had failed, and kept, it may be one */
 	size_t nr_failed;
+	unsigned before; /* so many SSDs were active when it was shown, NEW not counted */
 };
 
 /* ------------------------------------------------------------------ a disk */
@@ -261,18 +262,58 @@ static bool stays(const struct part *old, const char *state, const struct replac
 	return !part_is(old, r->request.claim.path) && (works(state) || !strcmp(state, "removed") || !strcmp(state, "failed"));
 }
 
-/* NEW may be in the set: by a replace that was cut off; or it is one of those that are to stay. */
+static bool active_at(const struct devices *d, int place)
+{
+	char state[16];
+
+	return !strcmp(ssd_state(d, place, state), "active");
+}
+
+static bool new_is_active(const struct devices *d, const struct replacing *r)
+{
+	return active_at(d, set_find_device(&d->set, r->request.claim.path));
+}
+
+/* How many stay when OLD leaves? */
+static unsigned ssds_left(const struct devices *d, const struct part *old)
+{
+	return ssds_active(d) - active_at(d, old->place);
+}
+
+/* It has left the set, or was drained before, which goes on; of what is not found in it that is known where nobody is missed. */
+static bool has_gone(const struct devices *d, const struct part *old, const char *state)
+{
+	if (old->place < 0)
+		return !status_number(d->set.mapped->status, "devices_failed");
+	return !strcmp(state, "draining") || !strcmp(state, "removed");
+}
+
+/*
+ * NEW may be in the set: by a replace that was cut off; or it is one of those that are to stay.  Where it is the only other one nothing tells the one from
+ * the other: then what is asked for is what larder drop asks for.
+ */
 static int check_ssd(const struct devices *d, const struct replacing *r, const struct part *old)
 {
-	int place = set_find_device(&d->set, r->request.claim.path);
-	char state[16];
-	bool active = place >= 0 && place != old->place && !strcmp(ssd_state(d, place, state), "active");
-	unsigned left = ssds_active(d) - !strcmp(ssd_state(d, old->place, state), "active");
+	const char *path = r->request.claim.path, *name = d->stack.name;
+	bool dirty = false;
+	char state[16], *lost;
+	int result;
 
-	if (!active || left > 1)
+	ssd_state(d, old->place, state);
+	if (set_find_device(&d->set, path) == old->place || !new_is_active(d, r) || ssds_left(d, old) > 1 || has_gone(d, old, state))
 		return LARDER_DONE;
-	return complain(LARDER_UNSAFE, "%s: is an SSD of the set already, and would be the only one without %s; give another one; larder drop %s %s does without it",
-			r->request.claim.path, old->name, d->stack.name, r->old);
+	if (strcmp(state, "active"))
+		return complain(LARDER_UNSAFE, "%s: is an SSD of the set already, and would be the only one without %s; give another one; larder drop %s %s does without it",
+				path, old->name, name, r->old);
+	result = ssds_may_be_dirty(d, &dirty);
+	if (result || !dirty)
+		return result;
+	lost = must_print("is an SSD of the set already, and would have the only copy of what is dirty without %s; give another one; larder drop %s %s does without it; "
+			  "or, as where a larder replace of the only SSD was cut off when this one had joined",
+			  old->name, name, r->old);
+	result = redundancy_check(d, &r->request, path, lost);
+	free(lost);
+	return result;
 }
 
 static void show_ssd(const struct devices *d, const struct replacing *r, const struct part *old)
@@ -304,12 +345,29 @@ static int join_ssd(struct devices *d, const struct replacing *r, const struct p
 	if (*joined || (joins && r->request.no_wait))
 		return LARDER_DONE;
 	if (joins)
-		result = set_wait(&d->set, (uint32_t)place, "joining");
+		result = ssd_wait(d, &r->request, place);
 	else if (old->place < 0 || works(ssd_state(d, old->place, state)))
 		result = ssd_add(d, &r->request);
 	else
 		result = ssd_replace(d, &r->request, old->place);
 	*joined = !result && !r->request.no_wait;
+	return result;
+}
+
+/* May OLD, which works, leave?  While NEW joined, which may have taken hours, others may have failed. */
+static int check_left(const struct devices *d, const struct replacing *r, const struct part *old)
+{
+	unsigned left = ssds_left(d, old);
+	bool dirty = false;
+	int result = left < r->before ? ssds_may_be_dirty(d, &dirty) : LARDER_DONE;
+	char *lost;
+
+	if (result || !dirty)
+		return result;
+	lost = must_print("another SSD has failed meanwhile: without this one there would be %u, and %u there were; replace that first, see larder show %s; or", left,
+			  r->before, d->stack.name);
+	result = redundancy_check(d, &r->request, old->name, lost);
+	free(lost);
 	return result;
 }
 
@@ -326,12 +384,32 @@ static int leave_ssd(struct replacing *r, bool *left)
 	part_find(&d, r->gone.name, &old);
 	ssd_state(&d, old.place, state);
 	*left = !stays(&old, state, r);
-	if (!*left)
+	if (!new_is_active(&d, r))
+		result = complain(LARDER_FAILED, "%s: has failed, or left the set, as soon as it had joined; nothing else was done; the kernel's log says why; the same command, once more, has it join anew",
+				  r->request.claim.path);
+	if (!result && !*left)
 		result = part_check_same(&d, &old, &r->gone, r->old); /* to join may have taken hours */
+	if (!result && !*left && works(state))
+		result = check_left(&d, r, &old);
 	if (!result && !*left)
 		result = ssd_remove(&d, &r->request, old.place);
 	*left = *left || !r->request.no_wait || !works(state);
 	devices_free(&d);
+	return result;
+}
+
+/* What the same command will want then: check_ssd(). */
+static int say_joins(const struct devices *d, const struct replacing *r, const struct part *old)
+{
+	char text[UUID_TEXT];
+	bool dirty = false;
+	int result = LARDER_DONE;
+
+	if (r->before < 2 && active_at(d, old->place) && !r->request.discard_redundancy)
+		result = ssds_may_be_dirty(d, &dirty);
+	if (!result)
+		printf("%s: %s joins; the same larder replace, once more%s%s, ends it\n", r->request.name, r->request.claim.path,
+		       dirty ? ", with --discard-redundancy " : "", dirty ? uuid_text(d->stack.uuid, text) : "");
 	return result;
 }
 
@@ -368,9 +446,9 @@ static int replace_ssd(struct replacing *r)
 	result = old_label(&d, r, old.place);
 	turn_give(); /* this may take long */
 	result = result ? result : join_ssd(&d, r, &old, &joined);
-	devices_free(&d);
 	if (!result && !joined)
-		printf("%s: %s joins; the same larder replace, once more, ends it\n", r->request.name, r->request.claim.path);
+		result = say_joins(&d, r, &old);
+	devices_free(&d);
 	if (result || !joined)
 		return result;
 	turn_take(); /* what is found is what leaves */
@@ -398,12 +476,13 @@ static int print_ssd(struct devices *d, const struct replacing *r, const struct 
 	return result;
 }
 
-static int begin_ssd(struct devices *d, const struct replacing *r, const struct part *old)
+static int begin_ssd(struct devices *d, struct replacing *r, const struct part *old)
 {
 	int result = check_ssd(d, r, old);
 
 	if (result)
 		return result;
+	r->before = ssds_active(d) - new_is_active(d, r);
 	show_ssd(d, r, old);
 	claim_note(r->request.claim.path);
 	return r->request.claim.dry_run ? print_ssd(d, r, old) : turn_confirm(r->request.name, r->request.claim.yes, "Replace it?");
@@ -477,12 +556,14 @@ static int replace(struct replacing *r)
 
 int stack_replace(int argc, char **argv)
 {
-	static const char usage[] = "larder replace NAME OLD NEW | NAME cache SSD...|CACHE [--wipe] [--discard-dirty UUID] [--role ROLE] [--cache-label LABEL] [--no-wait] [--dry-run] [--yes]";
+	static const char usage[] = "larder replace NAME OLD NEW | NAME cache SSD...|CACHE [--wipe] [--discard-dirty UUID] [--discard-redundancy UUID] [--role ROLE] [--cache-label LABEL] [--no-wait] [--dry-run] [--yes]";
 	struct replacing r = { 0 };
 	const struct argument arguments[] = {
 		{ "wipe", 'W', ARGUMENT_FLAG, &r.request.claim.wipe, NULL, "remove what is on NEW" },
 		{ "discard-dirty", 0, ARGUMENT_TEXT, &r.request.claim.discard_dirty, "UUID",
 		  "also if the dirty data of this cache or volume, on NEW, is LOST" },
+		{ "discard-redundancy", 0, ARGUMENT_TEXT, &r.request.discard_redundancy, "UUID",
+		  "also if one SSD of the stack with this UUID has the only copy of what is dirty then, or fewer have one than before" },
 		{ "role", 'r', ARGUMENT_TEXT, &r.request.role, "ROLE", "of an SSD: both, write or read (default: as OLD, or both)" },
 		{ "cache-label", 0, ARGUMENT_TEXT, &r.request.label, "LABEL", "of an SSD (default: as OLD); of all, with `cache`" },
 		{ "no-wait", 0, ARGUMENT_FLAG, &r.request.no_wait, NULL, "begin it; the same command, later, ends it" },

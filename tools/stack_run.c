@@ -240,6 +240,16 @@ static int take_over(struct stack *stack, const struct run_request *request)
 	return result || !*stack->integrity ? result : legs_take_over(stack, START_DEGRADED);
 }
 
+static int check_made(const struct stack *stack)
+{
+	if (stack->state == STACK_CREATING)
+		return complain(LARDER_UNSAFE, "%s: is half made; larder create --resume %s, or larder remove %s", stack->name, stack->name,
+				stack->name);
+	if (stack->state == STACK_REMOVING)
+		return complain(LARDER_UNSAFE, "%s: is being removed; larder remove %s goes on", stack->name, stack->name);
+	return LARDER_DONE;
+}
+
 static int check_state(struct stack *stack, const struct run_request *request)
 {
 	bool elsewhere = stack_is_foreign(stack);
@@ -247,14 +257,7 @@ static int check_state(struct stack *stack, const struct run_request *request)
 
 	if (!result && elsewhere)
 		result = take_over(stack, request);
-	if (result)
-		return result;
-	if (stack->state == STACK_CREATING)
-		return complain(LARDER_UNSAFE, "%s: is half made; larder create --resume %s, or larder remove %s", stack->name, stack->name,
-				stack->name);
-	if (stack->state == STACK_REMOVING)
-		return complain(LARDER_UNSAFE, "%s: is being removed; larder remove %s goes on", stack->name, stack->name);
-	return LARDER_DONE;
+	return result ? result : check_made(stack);
 }
 
 static int open_crypt(const struct stack *stack, const char *keyfile)
@@ -519,6 +522,7 @@ static int unlock_one(const char *word, const struct run_request *request)
 	if (request->agent)
 		return stack_unlock_by_agent(word);
 	result = load(word, &stack);
+	result = result ? result : check_made(&stack); /* nobody is to keep in it what --resume formats, or remove erases, without a word */
 	if (!result && !stack.encrypted)
 		result = complain(LARDER_USAGE, "%s: is not encrypted", stack.name);
 	result = result ? result : open_crypt(&stack, request->keyfile);

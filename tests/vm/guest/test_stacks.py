@@ -1319,6 +1319,31 @@ def test_the_only_ssd_is_gone(disks, key):
     nothing_left(disks)
 
 
+def test_the_only_ssd_is_replaced(disks):
+    """Begun, and ended by the same command; where the cache may be dirty, with a word: NEW may have been there before."""
+    ssd0, ssd1, hdd0, _ = disks
+    larder("create", "data", "--backing", hdd0, "--cache", ssd0, "--mkfs", "ext4", "--mount", MOUNTED)
+    write(0)
+    uuid, seen = rows()["stack"]["uuid"], dm.DmDevice("larder-cache-data").status
+    replace = ["replace", "data", ssd0, ssd1]
+    assert "once more, ends it" in larder(*replace, "--no-wait").stdout
+    wait_for(lambda: seen()["ssds"] == "active/active", 60, "it to join")
+    for _ in range(2):
+        larder(*replace)
+        assert seen()["ssds"] == "removed/active"
+    larder("volume", "set", "data", "mode=writeback")
+    write(1)
+    replace = ["replace", "data", ssd1, ssd0]
+    assert f"once more, with --discard-redundancy {uuid}, ends it" in larder(*replace, "--no-wait").stdout
+    wait_for(lambda: seen()["ssds"] == "active/active", 60, "it to join")
+    refused(UNSAFE, replace, ssd0, "already", f"larder drop data {ssd1}", f"LOST with --discard-redundancy {uuid}")
+    larder(*replace, "--discard-redundancy", uuid)
+    assert seen()["ssds"] == "active/removed"
+    check([0, 1])
+    remove()
+    nothing_left(disks)
+
+
 def test_removal_that_is_refused(disks, key, monkeypatch, tmp_path):
     """What covers its mount, and an fstab that cannot be written, leave all as it was; then the LUKS header is nowhere."""
     header = b"LUKS\xba\xbe"
@@ -1524,6 +1549,30 @@ def test_unlock_that_was_killed(disks, key):
         check([0])
     larder("lock", "data")
     half()
+    remove()
+    nothing_left(disks)
+
+
+def test_half_made_is_not_unlocked(disks, key, monkeypatch, tmp_path):
+    """Killed between the end of mkfs and the note of it: what --resume formats, and remove erases without a word, gets no file."""
+    program = tmp_path / "mkfs.ext4"
+    program.write_text(f'#!/bin/sh\n{shutil.which("mkfs.ext4")} "$@" && kill -9 $PPID\n')
+    program.chmod(0o755)
+    with monkeypatch.context() as m:
+        m.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        larder(*words(disks, key), code=-signal.SIGKILL)
+    node = "/dev/mapper/data-crypt"
+    assert 'TYPE="ext4"' in command.output("blkid", "-p", node) and rows()["stack"]["state"] == "creating"
+    for lock in False, True:
+        if lock:
+            larder("lock", "data")
+        refused(UNSAFE, ["unlock", "data"], "data: is half made", "larder create --resume data", "larder remove data")
+        assert os.path.exists(node) != lock and not MOUNTED.is_mount()
+    larder("create", "--resume", "data")
+    write(0)
+    larder("lock", "data")
+    larder("unlock", "data")
+    check([0])
     remove()
     nothing_left(disks)
 
