@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "arguments.h"
+#include "root_image.h"
 #include "stack_devices.h"
 #include "stack_store.h"
 #include "turn.h"
@@ -152,6 +153,8 @@ static int join(struct replacing *r)
 		result = disk_take(&d, &r->request, false);
 		result = result ? result : disk_change(&d, md_add, r->request.claim.path, false);
 	}
+	if (!result)
+		remark_of_root(d.layers.mounted, r->request.name, r->request.claim.path);
 	devices_free(&d);
 	return result;
 }
@@ -446,6 +449,8 @@ static int replace_ssd(struct replacing *r)
 	result = old_label(&d, r, old.place);
 	turn_give(); /* this may take long */
 	result = result ? result : join_ssd(&d, r, &old, &joined);
+	if (!result)
+		remark_of_root(d.layers.mounted, r->request.name, r->request.claim.path);
 	if (!result && !joined)
 		result = say_joins(&d, r, &old);
 	devices_free(&d);

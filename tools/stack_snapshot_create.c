@@ -32,6 +32,7 @@
 #include "claim.h"
 #include "crypt_layer.h"
 #include "message.h"
+#include "root_image.h"
 #include "signature.h"
 #include "size.h"
 #include "snapshot_devices.h"
@@ -477,16 +478,6 @@ static int create(struct job *job)
 	return make(job);
 }
 
-/* The next boot starts the volume with its snapshots, or not at all; the image that it starts from knows nothing of this store. */
-static void remark_of_root(const struct job *job)
-{
-	const char *where = job->layers.mounted;
-
-	if (!strcmp(where, "/") || !strcmp(where, "/usr"))
-		remark("%s: %s is on this stack, and does not start without the store: if an initramfs starts it, make that anew, with what the store is on: update-initramfs -u -k all, or dracut --regenerate-all --force",
-		       job->called, where);
-}
-
 int snapshot_create(int argc, char **argv)
 {
 	static const char usage[] = "larder snapshot create NAME@SNAPSHOT [--store DEVICE [--wipe] [--discard-dirty UUID] [--yes] | --size SIZE] [--dry-run]";
@@ -522,7 +513,7 @@ int snapshot_create(int argc, char **argv)
 		undo(&job);
 	} else if (!result) {
 		printf("snapshot %s: made; writes were blocked for %.1f ms\n", job.called, (double)job.blocked / 1000);
-		remark_of_root(&job);
+		remark_of_root(job.layers.mounted, job.called, job.cow.snapshot[0].store); /* with all its snapshots, or not at all */
 	}
 	return end(&job, result);
 }

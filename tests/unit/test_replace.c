@@ -41,7 +41,8 @@ static struct {
 static uint32_t places;
 static bool writeback;
 static const char *meanwhile, *then; /* what becomes of SSDs while another one joins, and once it has */
-static unsigned stored, turns;
+static const char *mounted = "/srv";
+static unsigned stored, turns, images; /* images: so often it was said that the initramfs is to be made anew */
 static char said[4096];
 
 static uint32_t place_of(char name)
@@ -180,6 +181,7 @@ int stack_check_copies(const struct stacks *stacks, const struct stack *stack, c
 void layers_find(const struct stacks *stacks, const struct stack *stack, struct layers *layers)
 {
 	*layers = (struct layers){ .volume = &volume, .cache = &cache };
+	strcpy(layers->mounted, mounted);
 	volume.status = writeback ? "mode=writeback" : "mode=writethrough";
 }
 
@@ -292,6 +294,11 @@ int complain(enum larder_exit code, const char *format, ...)
 	return code;
 }
 
+void remark(const char *format, ...)
+{
+	images += !!strstr(format, "update-initramfs");
+}
+
 /* ------------------------------------------------------------------ what is tried */
 
 struct try {
@@ -311,7 +318,7 @@ static void tried(const struct try *try, int (*verb)(int argc, char **argv), con
 	snprintf(words, sizeof(words), "%s %s --yes", name, try->words);
 	while ((argv[argc] = strsep(&at, " ")))
 		argc++;
-	places = stored = turns = 0;
+	places = stored = turns = images = 0;
 	*said = '\0';
 	becomes(try->set);
 	meanwhile = try->meanwhile ? try->meanwhile : "";
@@ -412,11 +419,28 @@ static void add_once_more(void)
 	CHECK(!stored, "stored");
 }
 
+/* The image that starts it was made before NEW came. */
+static void of_root(void)
+{
+	static const char *const where[] = { "/", "/usr", "/srv", "" };
+	static const struct try replaced = { .set = "a=active b=active", .words = OLD_FOR_C, .last = "-=removed b=active c=active" };
+	static const struct try added = { .set = "a=active", .words = "data --cache /dev/c", .last = "a=active c=active" };
+
+	for (unsigned i = 0; i < 4; i++) {
+		mounted = where[i];
+		tried(&replaced, stack_replace, "replace");
+		CHECK(images == (i < 2), "replace, %s", mounted);
+		tried(&added, stack_add, "add");
+		CHECK(images == (i < 2), "add, %s", mounted);
+	}
+}
+
 int main(void)
 {
 	uuid_parse(UUID, one.stack.uuid);
 	run_test("old_leaves", old_leaves);
 	run_test("once_more", once_more);
 	run_test("add_once_more", add_once_more);
+	run_test("of_root", of_root);
 	return 0;
 }
