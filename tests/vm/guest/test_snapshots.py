@@ -904,10 +904,11 @@ def test_lost_without_the_module(disks, store, alone):
     """Nobody can write to the superblock of what runs by a linear target: it stops, and then what is lost is noted."""
     stack(disks)
     write(0)
-    larder("volume", "flush", "data", "--wait")
     larder("snapshot", "create", ONE, "--store", store)
-    larder("volume", "flush", "data", "--wait")
     larder("stop", "data")
+    larder("volume", "start", "data")
+    larder("volume", "flush", "data", "--wait")
+    larder("volume", "stop", "data")
     larder("start", "--without-module", "data")
     store.fail(op="write,flush", status="ioerr")
     write(1, os.urandom(1 << 20))
