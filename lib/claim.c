@@ -336,6 +336,20 @@ int claim_member(struct device *device, struct superblocks *found, const char *p
 	return take(device, found, path, kind, uuid, false, ours);
 }
 
+int claim_change(const char *path, uint32_t kind, const uint8_t uuid[16], int (*change)(union superblock *sb, bool *write, void *data), void *data, bool *ours)
+{
+	struct superblocks found;
+	struct device device;
+	int result = claim_member(&device, &found, path, kind, uuid, ours);
+
+	if (result || !*ours)
+		return result;
+	superblocks_free(&found);
+	result = superblock_change(&device, change, data);
+	device_close(&device);
+	return result;
+}
+
 int claim_store(struct device *device, struct superblocks *found, const char *path, const uint8_t uuid[16], bool *ours)
 {
 	return take(device, found, path, LARDER_KIND_OTHER, uuid, true, ours);

@@ -59,7 +59,9 @@ bool claim_may_start(const char *path, const char *verb);
  * left alone, by the line of claim_is_ours(), whoever uses it.  Else it complains.  With *ours the caller frees found, and closes the device.
  */
 int claim_member(struct device *device, struct superblocks *found, const char *path, uint32_t kind, const uint8_t uuid[16], bool *ours);
-/* The same of the store of a snapshot, which has data behind a mark like that of a disk which has none yet. */
+/* superblock_change() of such a member, which is closed then. */
+int claim_change(const char *path, uint32_t kind, const uint8_t uuid[16], int (*change)(union superblock *sb, bool *write, void *data), void *data, bool *ours);
+/* The same as claim_member() of the store of a snapshot, which has data behind a mark like that of a disk which has none yet. */
 int claim_store(struct device *device, struct superblocks *found, const char *path, const uint8_t uuid[16], bool *ours);
 
 /* Would claim_member(), or claim_store(), take it?  LARDER_UNSAFE: no, as it is somebody else's.  Whoever uses it is not asked. */

@@ -797,11 +797,11 @@ int mapped_create(const char *name, const char *uuid, const char *target, uint64
 	mark = kernellog_mark();
 	error = create(name, uuid, target, sectors, params);
 	if (!error) {
-		free(kernellog_reason(mark, -1));
+		kernellog_close(mark);
 		return LARDER_DONE;
 	}
 	if (dm_available() && !target_version(target, version)) {
-		free(kernellog_reason(mark, -1));
+		kernellog_close(mark);
 		return strncmp(target, TARGET_VOLUME, strlen(TARGET_VOLUME)) ?
 			       complain(LARDER_FAILED, "%s: cannot create it: the kernel has no target %s; modprobe dm-%.8s", name, target, target) :
 			       complain(LARDER_FAILED, "%s: cannot create it: the kernel has no target %s; modprobe larder, or start what is clean with --without-module", name,
@@ -831,7 +831,7 @@ int mapped_create_suspended(const char *name, const char *uuid, const char *targ
 	made = !error;
 	error = error ? error : load(name, target, sectors, params);
 	if (!error) {
-		free(kernellog_reason(mark, -1));
+		kernellog_close(mark);
 		return LARDER_DONE;
 	}
 	result = complain_of(error, mark, name, made ? "load a table into" : "create");
@@ -853,7 +853,7 @@ static int change(int type, const char *name, const char *word, const char *acti
 	error = simple(type, name, type != DM_DEVICE_SUSPEND);
 	if (error)
 		return complain_of(error, mark, name, action);
-	free(kernellog_reason(mark, -1));
+	kernellog_close(mark);
 	return LARDER_DONE;
 }
 
@@ -919,7 +919,8 @@ static int swap_guarded(struct swap *swap)
 	if (error == GUARD_BROKEN)
 		kernellog_move(swap->end);
 	if (!error) {
-		free(kernellog_reason(mark, swap->end));
+		kernellog_close(mark);
+		kernellog_close(swap->end);
 		return LARDER_DONE;
 	}
 	code = complain_until(error == GUARD_BROKEN ? EINTR : error, mark, swap->end, swap->name, "switch the table of");
@@ -947,7 +948,7 @@ int mapped_reload(const char *name, const char *target, uint64_t sectors, const 
 	if (error) {
 		result = complain_of(error, mark, name, "load a table into");
 	} else {
-		free(kernellog_reason(mark, -1));
+		kernellog_close(mark);
 		swap.old = old;
 		result = swap_guarded(&swap);
 	}
@@ -1075,11 +1076,13 @@ int mapped_exchange(const struct mapped_step *steps, size_t number, const struct
 		wait_for_udev(cookie);
 	}
 	munlockall();
-	if (error)
+	if (error) {
 		result = complain_until(error == GUARD_BROKEN ? EINTR : error, mark, x.end, steps[x.result->failed].name,
 					actions[steps[x.result->failed].action]);
-	else
-		free(kernellog_reason(mark, x.end));
+	} else {
+		kernellog_close(mark);
+		kernellog_close(x.end);
+	}
 	for (size_t i = error ? first_to_go_back(&x) : nr_back; i < nr_back; i++)
 		if (back[i].action == MAPPED_RESUME && mapped_suspended(back[i].name))
 			complain(result, "%s: stays suspended: the old table cannot be resumed either; try dmsetup resume %s", back[i].name, back[i].name);
@@ -1113,6 +1116,6 @@ int mapped_message(const char *name, const char *message)
 		/* of a table it may be the device that is not as it should be, of a message only its words */
 		return error == EINVAL ? LARDER_USAGE : code;
 	}
-	free(kernellog_reason(mark, -1));
+	kernellog_close(mark);
 	return LARDER_DONE;
 }

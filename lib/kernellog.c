@@ -27,6 +27,12 @@ void kernellog_move(int mark)
 		lseek(mark, 0, SEEK_END);
 }
 
+void kernellog_close(int mark)
+{
+	if (mark >= 0)
+		close(mark);
+}
+
 /*
  * How much a line tells: what a target says itself, if it is no mere news, is more than the dm core's summary of it ("table: 253:1:
  * larder: ..."), which is more than that an ioctl failed; its errors are more than its warnings, as it may warn of how it goes on

@@ -7,6 +7,8 @@
 int kernellog_mark(void);
 /* Moves a mark, or -1, to where the log ends now, for all processes that share it.  Opens and reads nothing. */
 void kernellog_move(int mark);
+/* Of a mark, or -1: nothing is to be explained. */
+void kernellog_close(int mark);
 /*
  * The most telling, then latest, line about device-mapper or larder from the mark to the end, which is another mark or -1: none.  NULL if there
  * is none; the caller frees it.  Closes both.  Lines are of anybody's doing: good enough to explain an error, not to decide by.

@@ -232,20 +232,13 @@ static int change_volume(union superblock *sb, bool *write, void *data)
 
 static int store_volume(struct changing *c)
 {
-	struct superblocks found;
-	struct device device;
 	uint8_t part[16];
 	bool ours;
 	int result;
 
 	stack_part(&c->stack, "volume", part);
-	result = claim_member(&device, &found, c->volume, LARDER_KIND_VOLUME, part, &ours);
-	if (result || !ours)
-		return result ? result : LARDER_UNSAFE;
-	superblocks_free(&found);
-	result = superblock_change(&device, change_volume, c);
-	device_close(&device);
-	return result;
+	result = claim_change(c->volume, LARDER_KIND_VOLUME, part, change_volume, c, &ours);
+	return result || ours ? result : LARDER_UNSAFE;
 }
 
 static void leave_former(const struct changing *c)

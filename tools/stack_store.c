@@ -71,16 +71,8 @@ static int change_stack(union superblock *sb, bool *write, void *data)
 static int write_member(const struct member *m, const uint8_t field[static LARDER_STACK_SIZE], const char *label, bool *written)
 {
 	struct stack_change change = { m, field, label };
-	struct device device;
-	struct superblocks found;
-	int result = claim_member(&device, &found, m->path, le32toh(m->sb.head.kind), m->sb.head.uuid, written);
 
-	if (result || !*written)
-		return result;
-	superblocks_free(&found);
-	result = superblock_change(&device, change_stack, &change);
-	device_close(&device);
-	return result;
+	return claim_change(m->path, le32toh(m->sb.head.kind), m->sb.head.uuid, change_stack, &change, written);
 }
 
 /* ------------------------------------------------------------------ the volume */

@@ -259,8 +259,6 @@ static int set_missing(union superblock *sb, bool *write, void *data)
 
 static int upgrade_member(const struct member *m, bool dry_run)
 {
-	struct superblocks found;
-	struct device device;
 	bool ours;
 	int result;
 
@@ -270,13 +268,8 @@ static int upgrade_member(const struct member *m, bool dry_run)
 		printf("write superblock to %s\n", m->path);
 		return LARDER_DONE;
 	}
-	result = claim_member(&device, &found, m->path, le32toh(m->sb.head.kind), m->sb.head.uuid, &ours);
-	if (result || !ours)
-		return result ? result : LARDER_UNSAFE;
-	superblocks_free(&found);
-	result = superblock_change(&device, set_missing, (void *)m);
-	device_close(&device);
-	return result;
+	result = claim_change(m->path, le32toh(m->sb.head.kind), m->sb.head.uuid, set_missing, (void *)m, &ours);
+	return result || ours ? result : LARDER_UNSAFE;
 }
 
 static int run(struct upgrading *u)

@@ -209,20 +209,12 @@ static int drop(union superblock *sb, bool *write, void *data)
 /* Durable before it is started: a store that is here again would be believed. */
 static int drop_snapshots(const struct member *volume, struct start_request *request)
 {
-	struct superblocks found;
-	struct device device;
-	bool ours;
-	int result;
+	bool ours = true;
+	int result = LARDER_DONE;
 
-	if (!request->drop.number || request->dry_run)
-		return LARDER_DONE;
-	result = claim_member(&device, &found, volume->path, LARDER_KIND_VOLUME, volume->sb.head.uuid, &ours);
-	if (result || !ours)
-		return result ? result : LARDER_UNSAFE;
-	superblocks_free(&found);
-	result = superblock_change(&device, drop, request);
-	device_close(&device);
-	return result;
+	if (request->drop.number && !request->dry_run)
+		result = claim_change(volume->path, LARDER_KIND_VOLUME, volume->sb.head.uuid, drop, request, &ours);
+	return result || ours ? result : LARDER_UNSAFE;
 }
 
 /* Its device; with all of its snapshots, or not at all. */

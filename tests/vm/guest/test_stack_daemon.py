@@ -695,16 +695,22 @@ def below() -> list[str]:
     return [n for n in dm.names() if n.startswith("data") and not n.endswith("-crypt")]
 
 
-@pytest.mark.limit(1800)
-def test_assembled_with_snapshots(stack, tmp_path):
-    """Without the daemon; killed behind each change; and not without the store."""
-    node, store = "/dev/mapper/data@one", Member("store", 64)
+def with_snapshot(stack) -> Member:
+    """Made, written to, and data@one of that; its store."""
+    store = Member("store", 64)
     stack.members.append(store)
     store.plug()
     settle()
     larder(*stack.words())
     fill("what was written")
     larder("snapshot", "create", "data@one", "--store", store)
+    return store
+
+
+@pytest.mark.limit(1800)
+def test_assembled_with_snapshots(stack, tmp_path):
+    """Without the daemon; killed behind each change; and not without the store."""
+    node, store = "/dev/mapper/data@one", with_snapshot(stack)
     fill("what came later")
     first = sums(node)
     library = tmp_path / "kill_at.so"
@@ -800,18 +806,6 @@ def test_reboot_with_snapshots(stack, larderd):
     assert {p.name for p in by_uuid.iterdir()} == set(before)
     larder("stop", "data")
     assert not dm.names()
-
-
-def with_snapshot(stack) -> Member:
-    """Made, written to, and data@one of that; its store."""
-    store = Member("store", 64)
-    stack.members.append(store)
-    store.plug()
-    settle()
-    larder(*stack.words())
-    fill("what was written")
-    larder("snapshot", "create", "data@one", "--store", store)
-    return store
 
 
 def test_snapshot_is_removed_beside_its_stack(stack, larderd):
