@@ -131,7 +131,7 @@ const struct method methods[] = {
 	{ OBJECT_STACK, "Drop", "manage", .words = { "drop", "--yes" }, ARGUMENTS("sa{sv}", P(device) P(options), "", ""),
 	  .options = drop_options, JOB("drop"), CAN_BE_CUT_OFF },
 	{ OBJECT_STACK, "Remove", "destroy", .words = { "remove" }, ARGUMENTS("s", P(discard_data), "?--discard-data"), JOB("remove") },
-	{ OBJECT_STACK, "CreateSnapshot", "manage", .words = { "snapshot", "create", "--yes" }, ARGUMENTS("ssa{sv}", P(name) P(store) P(options), "@", "--store", ""),
+	{ OBJECT_STACK, "CreateSnapshot", "manage", .words = { "snapshot", "create", "--yes" }, ARGUMENTS("ssa{sv}", P(name) P(store) P(options), "@", "?--store", ""),
 	  .options = snapshot_options, JOB("snapshot"), CAN_BE_CUT_OFF },
 	{ OBJECT_STACK, "RemoveSnapshot", "destroy", .words = { "snapshot", "remove" },
 	  ARGUMENTS("s", P(name), "@"), JOB("snapshot"), CAN_BE_CUT_OFF },

@@ -90,7 +90,7 @@ const struct field cache_status_fields[] = {
 	{ "sums_reads", VALUE_NUMBER, "SumReads", "reads of the SSD for checksums" },
 	{ "waits_space", VALUE_NUMBER, "WaitSpace", "requests that waited for a free segment" },
 	{ "waits_pace", VALUE_NUMBER, "WaitPace", "attempts of writes that waited for their share of the room that writeback makes" },
-	{ "waits_memory", VALUE_NUMBER, "WaitMemory", "requests that waited for memory" },
+	{ "waits_memory", VALUE_NUMBER, "WaitMemory", "misses not filled for memory_limit, and attempts that found no memory" },
 	{ "waits_pool", VALUE_NUMBER, "WaitPool", "requests that waited for a record buffer" },
 	{ "errors_read", VALUE_NUMBER, "ErrRead", "read errors of the SSD" },
 	{ "errors_write", VALUE_NUMBER, "ErrWrite", "write errors of the SSD" },

@@ -468,6 +468,7 @@ def methods_of_stack(number):
         (["Remove", "s", ""], f"remove -- {number}"),
         (["Remove", "s", "U"], f"remove --discard-data=U -- {number}"),
         (["CreateSnapshot", *options("monday", "/dev/x")], f"snapshot create --yes --store=/dev/x -- {number}@monday"),
+        (["CreateSnapshot", *options("monday", "")], f"snapshot create --yes -- {number}@monday"),
         (["RemoveSnapshot", "s", "monday"], f"snapshot remove -- {number}@monday"),
         (["BackupHeader", "s", ""], f"passwd --backup -- {number}"),
         (["BackupHeader", "s", "/root/h"], f"passwd --backup --header-backup=/root/h -- {number}"),

@@ -496,8 +496,6 @@ int snapshot_create(int argc, char **argv)
 
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;
-	if (job.claim.path && !*job.claim.path) /* by the bus */
-		job.claim.path = NULL;
 	if (job.claim.path && size)
 		return complain(LARDER_USAGE, "--size: is for a store that is made; %s has one", job.claim.path);
 	if (size && !size_parse(size, &job.size))

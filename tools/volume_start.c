@@ -237,12 +237,21 @@ static int make_device(const struct members *members, const struct member *volum
 	return result;
 }
 
+/* As on its disk: the stored options of its stack, for none "", and class, with its pins, for none "".  What the request has goes before them. */
 static int create_with(const struct members *members, const struct member *volume, const char *cache, const char *name,
-		       const struct start_request *request, const char *stored)
+		       const struct start_request *request, const char *stored, const char *class)
 {
-	char *words = table_options(&request->options, stored), *params;
+	struct argument_list options = request->options;
+	char *classes = must_print("class=%s", class), *words, *params;
+	bool given = !*class;
 	int result;
 
+	for (int i = 0; i < options.number; i++)
+		given |= !strncmp(options.value[i], "class=", strlen("class="));
+	if (!given && options.number < ARGUMENT_LIST_MAX)
+		options.value[options.number++] = classes;
+	words = table_options(&options, stored);
+	free(classes);
 	if (!words)
 		return LARDER_USAGE;
 	params = must_print("%s %s %s", volume->path, cache, words);
@@ -256,7 +265,7 @@ static int create_volume(const struct members *members, const struct member *vol
 {
 	const struct larder_volume_sb *sb = &volume->sb.volume;
 	char label[LARDER_LABEL_SIZE + 1], *name;
-	const char *stored = "";
+	const char *stored = "", *class = "";
 	int result = LARDER_DONE;
 	struct stack stack;
 	bool there;
@@ -264,12 +273,14 @@ static int create_volume(const struct members *members, const struct member *vol
 	name = dm_name(request->name, sb->label, volume->path, false, &result);
 	if (!name)
 		return result;
-	if (!stack_decode(sb->stack, &stack, &there) && there)
+	if (!stack_decode(sb->stack, &stack, &there) && there) {
 		stored = stack.options;
-	result = create_with(members, volume, cache, name, request, stored);
+		class = stack.class;
+	}
+	result = create_with(members, volume, cache, name, request, stored, class);
 	if (result == LARDER_FAILED && *stored) {
 		stored_options_refused(name, stored, false);
-		result = create_with(members, volume, cache, name, request, "");
+		result = create_with(members, volume, cache, name, request, "", class);
 	}
 	if (!result && !request->dry_run)
 		printf("volume %s: started as /dev/mapper/%s%s\n", label_text(sb->label, label), name,
