@@ -157,6 +157,28 @@ static int check_apart(const struct ssd *a, const struct ssd *b)
 			b->device.path, y, x, a->device.path);
 }
 
+static bool is_joining(const struct ssd *ssd)
+{
+	return !ssd->tables.chosen && le32toh(ssd->sb->head.flags) & LARDER_CACHE_JOINS;
+}
+
+/* One whose table is lost knows a newer set than those that have one: these may be one that was left. */
+static int check_unread(const struct ssd_set *set)
+{
+	uint64_t newest = table_set_generation(set->table);
+
+	for (size_t i = 0; i < set->number; i++) {
+		const struct ssd *ssd = &set->ssd[i];
+
+		if (!ssd->tables.chosen && !is_joining(ssd) && le64toh(ssd->sb->set_generation) >> 32 > newest >> 32)
+			return complain(LARDER_UNSAFE,
+					"%s: table: neither copy is valid, and its superblock's set_generation is %" PRIx64 ", newer than that of the others (%" PRIx64
+					"): these may have been left behind; if they were not, leave it out",
+					ssd->device.path, le64toh(ssd->sb->set_generation), newest);
+	}
+	return LARDER_DONE;
+}
+
 static int choose_table(struct ssd_set *set)
 {
 	const char *path = set->ssd[0].device.path;
@@ -172,16 +194,15 @@ static int choose_table(struct ssd_set *set)
 	}
 	if (!result && !set->table)
 		result = complain(LARDER_FAILED, "%s: table: neither copy is valid; larder super check %s says more", path, path);
-	return result;
+	return result ? result : check_unread(set);
 }
 
 static enum ssd_standing standing(const struct ssd_set *set, const struct ssd *ssd)
 {
 	const struct larder_table_device *place = &set->table->devices[le32toh(ssd->sb->device_number)];
-	bool joins = le32toh(ssd->sb->head.flags) & LARDER_CACHE_JOINS;
 
 	if (!ssd->tables.chosen)
-		return joins ? SSD_JOINING : SSD_NO_TABLE;
+		return is_joining(ssd) ? SSD_JOINING : SSD_NO_TABLE;
 	if (le32toh(place->state) != LARDER_DEVICE_ACTIVE || memcmp(place->uuid, ssd->sb->head.uuid, 16) ||
 	    place->first_segment != ssd->sb->first_segment || le32toh(place->nr_segments) > le32toh(ssd->sb->nr_segments) ||
 	    place->segments_offset != ssd->sb->segments_offset)

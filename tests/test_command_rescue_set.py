@@ -532,6 +532,19 @@ def test_one_superblock_is_damaged(pair):
     assert dirty_sectors(pair, "image", "--degraded")[:2] == (sectors, 0)
 
 
+def test_table_of_the_newer_set_is_lost(pair):
+    """The others may be a set that was left: as the kernel, nobody goes on with them unasked."""
+    patch_both(pair.ssds[1], CACHE, set_generation=NEW)
+    for at in TABLES:
+        patch(pair.ssds[1], TABLE, at=at, size=TABLE_SIZE, magic=0)
+    before = pair.digests()
+    for words in (["check", "image"], ["list", *pair.ssds], ["writeback", "image", "--yes"]):
+        for degraded in ([], ["--degraded"]):
+            one_line(pair.larder("rescue", *words, *degraded, code=UNSAFE), pair.ssds[1], "set_generation", "newer", "leave it out")
+    assert pair.digests() == before
+    pair.larder("rescue", "check", pair.ssds[0], "--degraded")
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_the_newest_superblock_counts(pair, which):
     """With what it names; but what any of the members knows to be durable is."""

@@ -73,7 +73,7 @@ def place(make_disk, tmp_path, monkeypatch):
     monkeypatch.setenv("MDADM_NO_UDEV", "1")
     monkeypatch.setenv("LIBMOUNT_FSTAB", str(tmp_path / "fstab"))
     (tmp_path / "fstab").write_text("")
-    key, link = Path("/var/lib/larder/data.key"), Path("/dev/larder/data")
+    key, link = Path("/etc/keys/data.key"), Path("/dev/larder/data")
     key.parent.mkdir(parents=True, exist_ok=True)
     key.write_bytes(os.urandom(64))
     key.chmod(0o600)
