@@ -15,7 +15,6 @@
 
 #include "cow.h"
 #include "crypt_layer.h"
-#include "disks.h"
 #include "luks.h"
 #include "running.h"
 #include "stack_age.h"
@@ -607,12 +606,9 @@ static int stop_remote(void)
 	uuid = must_allocate(calloc(stacks.number + 1, sizeof(*uuid)));
 	for (size_t i = 0; i < stacks.number; i++) {
 		const struct stack *stack = &stacks.found[i].stack;
-		const struct mapped *volume = stacks.found[i].whole ? stack_volume(&stacks, stack) : NULL;
-		char *node = volume ? mapper_path(volume->name) : NULL;
 
-		if (node && device_is_remote(node))
+		if (stacks.found[i].whole && stack_volume(&stacks, stack) && stack_is_remote(stack))
 			uuid[number++] = must_print("%s", uuid_text(stack->uuid, text));
-		free(node);
 	}
 	stacks_free(&stacks);
 	result = stop_all(uuid, number);
@@ -627,7 +623,7 @@ int stack_stop(int argc, char **argv)
 	static const char usage[] = "larder stop NAME... | --network";
 	bool network = false;
 	const struct argument arguments[] = {
-		{ "network", 0, ARGUMENT_FLAG, &network, NULL, "each stack with a disk that comes by the network (larder-network.service does so at a shutdown)" },
+		{ "network", 0, ARGUMENT_FLAG, &network, NULL, "each stack with a disk, or the store of a snapshot, that comes by the network (larder-network.service does so at a shutdown)" },
 		ARGUMENTS_END
 	};
 	int first, result;
