@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * /run/larder: lock, stopped/UUID, scrub-UUID, lacks-UUID, returned-UUID, and began.  Empty files, and numbers as targets of symbolic links, which a tmpfs keeps in
+ * /run/larder: lock, stopped/UUID, shutdown/UUID, scrub-UUID, lacks-UUID, returned-UUID, and began.  Empty files, and numbers as targets of symbolic links, which a tmpfs keeps in
  * the inode: where somebody has filled /run up all of it still works.
  */
 #include <dirent.h>
@@ -20,6 +20,7 @@
 #include "turn.h"
 
 #define STOPPED RUN_DIRECTORY "/stopped"
+#define SHUTDOWN RUN_DIRECTORY "/shutdown" /* of these marks: udev/larder-network.service reads it */
 
 #define STEP_US 50000
 #define TELL_US 5000000
@@ -81,43 +82,62 @@ int turn_confirm(const char *name, bool yes, const char *question)
 	return result;
 }
 
-static void path_of(const uint8_t uuid[16], char *path, size_t size)
+#define MARK_PATH (sizeof(SHUTDOWN) + UUID_TEXT + 1)
+
+static void path_of(const char *directory, const uint8_t uuid[16], char path[static MARK_PATH])
 {
 	char text[UUID_TEXT];
 
-	snprintf(path, size, STOPPED "/%s", uuid_text(uuid, text));
+	snprintf(path, MARK_PATH, "%s/%s", directory, uuid_text(uuid, text));
+}
+
+/* False: see errno. */
+static bool mark(const char *directory, const uint8_t uuid[16])
+{
+	char path[MARK_PATH];
+	int fd;
+
+	mkdir(RUN_DIRECTORY, 0755);
+	mkdir(directory, 0755);
+	path_of(directory, uuid, path);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
 }
 
 void stopped_set(const uint8_t uuid[16])
 {
-	char path[sizeof(STOPPED) + UUID_TEXT + 1];
 	static bool said;
-	int fd;
+	bool good = mark(STOPPED, uuid);
 
-	mkdir(RUN_DIRECTORY, 0755);
-	mkdir(STOPPED, 0755);
-	path_of(uuid, path, sizeof(path));
-	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-	if (fd >= 0)
-		close(fd);
-	else if (!said)
+	if (!good && !said)
 		remark(STOPPED ": %s: what is stopped now cannot be noted, and larderd may start it again: mend /run", strerror(errno));
-	said |= fd < 0;
+	said |= !good;
+}
+
+void stopped_for_shutdown(const uint8_t uuid[16])
+{
+	if (!stopped_is(uuid) && !mark(SHUTDOWN, uuid))
+		remark(SHUTDOWN ": %s: what is stopped now stays so behind systemctl soft-reboot: mend /run", strerror(errno));
 }
 
 void stopped_clear(const uint8_t uuid[16])
 {
-	char path[sizeof(STOPPED) + UUID_TEXT + 1];
+	static const char *const directories[] = { STOPPED, SHUTDOWN };
+	char path[MARK_PATH];
 
-	path_of(uuid, path, sizeof(path));
-	unlink(path);
+	for (size_t i = 0; i < sizeof(directories) / sizeof(directories[0]); i++) {
+		path_of(directories[i], uuid, path);
+		unlink(path);
+	}
 }
 
 bool stopped_is(const uint8_t uuid[16])
 {
-	char path[sizeof(STOPPED) + UUID_TEXT + 1];
+	char path[MARK_PATH];
 
-	path_of(uuid, path, sizeof(path));
+	path_of(STOPPED, uuid, path);
 	return !access(path, F_OK);
 }
 
@@ -255,4 +275,9 @@ uint64_t began_noted(uint64_t now, bool note)
 	if (note)
 		number_set("began", NULL, now); /* where it cannot be, a restart has to wait anew */
 	return now;
+}
+
+void began_forget(void)
+{
+	number_set("began", NULL, 0);
 }

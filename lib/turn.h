@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * What larder keeps in /run/larder, for as long as the machine is up: a lock, so that a command and the daemon do not start the same thing
- * at once, and which caches and volumes somebody stopped, and what he locked, so that they are left so; where a scrub was stopped; what arrays lacked when
+ * at once, and which caches and volumes somebody stopped, and what he locked, so that they are left so, or only until the network is there again; where a scrub was stopped; what arrays lacked when
  * that was noted on their disks, and what has come back since; when larderd began.  Nothing of it is needed to start anything.
  */
 #ifndef LARDER_TURN_H
@@ -30,6 +30,11 @@ int turn_confirm(const char *name, bool yes, const char *question);
 void stopped_set(const uint8_t uuid[16]);
 void stopped_clear(const uint8_t uuid[16]);
 bool stopped_is(const uint8_t uuid[16]);
+/*
+ * Said before a stop: a mark that this one sets is for a shutdown, and one that is none for the kernel (systemctl soft-reboot) keeps /run:
+ * larder-network.service takes the mark away when it starts again.  One that was there before stays.  stopped_clear() takes this away, too.
+ */
+void stopped_for_shutdown(const uint8_t uuid[16]);
 /* Those marked; the caller frees the list. */
 size_t stopped_list(uint8_t (**uuids)[16]);
 
@@ -54,5 +59,6 @@ uint64_t returned_since(const uint8_t uuid[16]);
  * now, if it has not before.
  */
 uint64_t began_noted(uint64_t now, bool note);
+void began_forget(void); /* the next start is that of a boot: the disks come anew */
 
 #endif

@@ -7,6 +7,7 @@ initramfs-tools itself, and a boot, are in the suite `root` of the VM.
 """
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -515,6 +516,12 @@ def test_prefix(tmp_path):
     for name in (unit, f"usr/share/initramfs-tools/{hook}", f"usr/lib/dracut/{module}"):
         text = (root / name).read_text()
         assert "/opt/x/sbin/larder" in text and "/usr/sbin/larder" not in text, name
+
+
+def test_stacks_of_the_network_stop_before_snapshots_are_held():
+    """With its snapshot held none stops; units stop in the order in which they do not start."""
+    after = re.findall("^After=(.*)", (TOP / "udev" / "larder-network.service").read_text(), re.M)
+    assert "larder-snapshots.service" in " ".join(after).split()
 
 
 def test_isolate_does_not_stop_it():

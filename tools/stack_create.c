@@ -32,7 +32,6 @@
 
 #include "create.h"
 #include "crypt_layer.h"
-#include "disks.h"
 #include "fstab.h"
 #include "integrity.h"
 #include "program.h"
@@ -465,7 +464,7 @@ static int make_mount(struct making *m)
 	/* until the stack is ready nobody starts it at a boot, which would wait for ever */
 	held = m->request->essential || fstab_is_held(m->stack.uuid);
 	result = fstab_set(m->stack.uuid, node, m->stack.mount, m->stack.fs,
-			   (device_is_remote(node) ? FSTAB_REMOTE : 0) | (held ? FSTAB_HELD : 0));
+			   (stack_is_remote(&m->stack) ? FSTAB_REMOTE : 0) | (held ? FSTAB_HELD : 0));
 	free(node);
 	return result ? result : start_mount(&m->stack, true);
 }

@@ -748,16 +748,6 @@ int ssd_erase(const char *name, const char *node)
 
 /* ------------------------------------------------------------------ the description */
 
-/* What has joined may be a disk of the network, and the mount has to go before that does. */
-static int note_remote(const struct stack *stack)
-{
-	char *node = *stack->mount ? stack_top_node(stack) : NULL;
-	int result = node && device_is_remote(node) ? fstab_set_remote(stack->uuid) : LARDER_DONE;
-
-	free(node);
-	return result;
-}
-
 int devices_store(const char *name, unsigned places)
 {
 	struct devices d;
@@ -771,7 +761,7 @@ int devices_store(const char *name, unsigned places)
 	if (places)
 		stack.legs = places;
 	result = stack_store_note(&stack);
-	return result ? result : note_remote(&stack);
+	return result ? result : mount_note_remote(&stack);
 }
 
 /* That it is so, in /run: or larderd would have it noted again and again.  Complains. */

@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "cow.h"
 #include "crypt_layer.h"
+#include "disks.h"
 #include "message.h"
 #include "mounts.h"
 #include "running.h"
@@ -110,4 +112,34 @@ char *stack_top_node(const struct stack *stack)
 
 	free(name);
 	return node;
+}
+
+static bool mapped_is_remote(const char *name)
+{
+	char *node = mapper_path(name);
+	bool remote = device_is_remote(node);
+
+	free(node);
+	return remote;
+}
+
+/* A store is below its snapshot, and not below the volume. */
+bool stack_is_remote(const struct stack *stack)
+{
+	char name[DM_NAME_MAX], *uuid;
+	struct mapped_names names;
+	uint8_t part[16];
+	bool remote;
+
+	stack_part(stack, "volume", part);
+	uuid = cow_volume_uuid(part);
+	remote = mapped_name_of(uuid, name) && mapped_is_remote(name);
+	if (!remote) {
+		mapped_scan_below(uuid, &names);
+		for (size_t i = 0; i < names.nr_half && !remote; i++)
+			remote = mapped_is_remote(names.half[i]);
+		mapped_names_free(&names);
+	}
+	free(uuid);
+	return remote;
 }

@@ -28,5 +28,7 @@ void layers_free(struct layers *layers);
 char *stack_top_node(const struct stack *stack);
 /* NULL: its volume does not run. */
 struct mapped *stack_volume(const struct stacks *stacks, const struct stack *stack);
+/* Does it need the network, for a disk below it, or below the store of a snapshot?  False, too, if it does not run, or nobody knows.  Opens nothing. */
+bool stack_is_remote(const struct stack *stack);
 
 #endif

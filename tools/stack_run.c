@@ -15,7 +15,6 @@
 
 #include "cow.h"
 #include "crypt_layer.h"
-#include "disks.h"
 #include "luks.h"
 #include "running.h"
 #include "stack_age.h"
@@ -594,30 +593,40 @@ static int stop_all(char *const *word, size_t number)
 	return all;
 }
 
-/* Each that runs, and that needs the network. */
+/* Each that runs, and that needs the network: until that is there again. */
 static int stop_remote(void)
 {
+	uint8_t(*part)[2][16]; /* its volume, its cache */
 	char text[UUID_TEXT], **uuid;
 	struct stacks stacks;
 	size_t number = 0;
 	int result = stacks_scan(&stacks);
 
+	began_forget();
 	if (result)
 		return result;
 	uuid = must_allocate(calloc(stacks.number + 1, sizeof(*uuid)));
+	part = must_allocate(calloc(stacks.number + 1, sizeof(*part)));
 	for (size_t i = 0; i < stacks.number; i++) {
 		const struct stack *stack = &stacks.found[i].stack;
-		const struct mapped *volume = stacks.found[i].whole ? stack_volume(&stacks, stack) : NULL;
-		char *node = volume ? mapper_path(volume->name) : NULL;
 
-		if (node && device_is_remote(node))
-			uuid[number++] = must_print("%s", uuid_text(stack->uuid, text));
-		free(node);
+		if (!stacks.found[i].whole || !stack_volume(&stacks, stack) || !stack_is_remote(stack))
+			continue;
+		stack_part(stack, "volume", part[number][0]);
+		memcpy(part[number][1], stack->cache, 16);
+		for (unsigned k = 0; k < 2; k++)
+			stopped_for_shutdown(part[number][k]);
+		uuid[number++] = must_print("%s", uuid_text(stack->uuid, text));
 	}
 	stacks_free(&stacks);
 	result = stop_all(uuid, number);
-	while (number)
+	while (number) {
 		free(uuid[--number]);
+		for (unsigned k = 0; k < 2; k++)
+			if (!stopped_is(part[number][k])) /* it could not be stopped, or others use it */
+				stopped_clear(part[number][k]);
+	}
+	free(part);
 	free(uuid);
 	return result;
 }
@@ -627,7 +636,7 @@ int stack_stop(int argc, char **argv)
 	static const char usage[] = "larder stop NAME... | --network";
 	bool network = false;
 	const struct argument arguments[] = {
-		{ "network", 0, ARGUMENT_FLAG, &network, NULL, "each stack with a disk that comes by the network (larder-network.service does so at a shutdown)" },
+		{ "network", 0, ARGUMENT_FLAG, &network, NULL, "each stack with a disk, or the store of a snapshot, that comes by the network (larder-network.service does so at a shutdown)" },
 		ARGUMENTS_END
 	};
 	int first, result;

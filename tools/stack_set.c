@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cow.h"
 #include "disks.h"
 #include "fstab.h"
 #include "pins.h"
@@ -240,19 +241,24 @@ static int lend(struct setting *s)
 	return lend_start(&stack, &s->lent);
 }
 
-static bool is_remote(const struct setting *s, const char *node)
+static bool is_remote(const struct setting *s)
 {
 	const struct found *found;
 	struct stacks stacks;
+	struct cow cow;
 	char uuid[UUID_TEXT];
 	bool remote = false;
 
 	if (s->here)
-		return device_is_remote(node);
+		return stack_is_remote(&s->stack);
 	if (stacks_scan(&stacks))
 		return false;
-	if (!stack_find(&stacks, uuid_text(s->stack.uuid, uuid), &found))
+	if (!stack_find(&stacks, uuid_text(s->stack.uuid, uuid), &found)) {
 		remote = (found->volume && device_is_remote(found->volume->path)) || (found->cache && device_is_remote(found->cache->path));
+		cow_find(&cow, s->stack.name, &s->stack, &stacks.members);
+		for (unsigned i = 0; i < cow.number; i++)
+			remote |= cow.snapshot[i].store && device_is_remote(cow.snapshot[i].store);
+	}
 	stacks_free(&stacks);
 	return remote;
 }
@@ -271,7 +277,7 @@ static int set_fstab(const struct setting *s)
 	if (r->mount && (!fstab_has(stack->uuid) || (!*s->was.mount && !fstab_mounts(stack->uuid, stack->mount)))) {
 		node = stack_top_node(stack);
 		result = fstab_add(stack->uuid, node, stack->mount, stack->fs,
-				   (is_remote(s, node) ? FSTAB_REMOTE : 0) | (essential ? FSTAB_ESSENTIAL : 0));
+				   (is_remote(s) ? FSTAB_REMOTE : 0) | (essential ? FSTAB_ESSENTIAL : 0));
 		free(node);
 		return result;
 	}

@@ -41,6 +41,7 @@
 #include "stack_layers.h"
 #include "stack_names.h"
 #include "stack_room.h"
+#include "stack_steps.h"
 #include "stack_store.h"
 #include "status.h"
 #include "turn.h"
@@ -430,6 +431,7 @@ static int make(struct job *job)
 	result = look_again(job);
 	if (!result && !stack_snapshot_find(&job->stack, job->name))
 		result = complain(LARDER_FAILED, "%s: its description is gone", job->called);
+	result = result ? result : mount_note_remote(&job->stack);
 	return result ? result : note(job, SNAPSHOT_READY);
 }
 

@@ -505,6 +505,11 @@ int start_mount(const struct stack *stack, bool wait)
 	return result;
 }
 
+int mount_note_remote(const struct stack *stack)
+{
+	return *stack->mount && stack_is_remote(stack) ? fstab_set_remote(stack->uuid) : LARDER_DONE;
+}
+
 /* ------------------------------------------------------------------ stop */
 
 int stop_check(const struct stack *stack)

@@ -36,6 +36,8 @@ int start_crypt_by_token(const struct stack *stack, unsigned flags, unsigned *ou
  * something else is mounted there.
  */
 int start_mount(const struct stack *stack, bool wait);
+/* What has joined it, a disk or the store of a snapshot, may come by the network: its line in fstab has the mount go before that does.  Complains. */
+int mount_note_remote(const struct stack *stack);
 /* Before anything is taken apart: no snapshot of it is in use, which would keep its volume. */
 int stop_check(const struct stack *stack);
 int stop_mount(const struct stack *stack); /* and what else the filesystem is mounted on */
