@@ -251,6 +251,14 @@ static int read_text(struct reading *r, const char **text)
 				 r->method->member, METHOD_TEXTS_MAX / 1024);
 }
 
+/* The command opens it anew, as root: nothing that the caller could not open for reading himself (O_PATH asks for no right at all). */
+static bool is_readable(int file)
+{
+	int flags = fcntl(file, F_GETFL);
+
+	return flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_WRONLY;
+}
+
 static int take_descriptor(struct reading *r, const char *word)
 {
 	int file, result = sd_bus_message_read_basic(r->call, 'h', &file);
@@ -259,6 +267,8 @@ static int take_descriptor(struct reading *r, const char *word)
 		return result;
 	if (r->command->in >= 0)
 		return usage(r, " is given twice", "a key");
+	if (!is_readable(file))
+		return usage(r, " is not open for reading; give a pipe or a memfd", "a key");
 	r->command->in = fcntl(file, F_DUPFD_CLOEXEC, 3);
 	if (r->command->in < 0)
 		return sd_bus_error_set_errnof(r->error, errno, "%s: the descriptor of the key: %m", r->method->member);

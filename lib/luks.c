@@ -565,10 +565,11 @@ static void overwrite(int file)
 	fsync(file);
 }
 
-/* 0, or -errno; that there is none is well. */
+/* 0, or -errno; that there is none is well.  It may be a pipe by now, of whoever owns the directory: nobody waits for one who reads it. */
 static int forget(const char *path)
 {
-	int file = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), error = unlink(path) && errno != ENOENT && errno != ENOTDIR ? -errno : 0;
+	int file = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	int error = unlink(path) && errno != ENOENT && errno != ENOTDIR ? -errno : 0;
 
 	if (file >= 0 && !error)
 		overwrite(file);

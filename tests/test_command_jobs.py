@@ -256,3 +256,38 @@ def test_keys_by_descriptor(bus, larder, command_of):
         "create --yes --backing=/dev/a --cache=/dev/s --encrypt=luks2 -- films",
     ]
     assert log.with_suffix(".in").read_text() == "one\ntwo\nthree\nfour\nfive\nsix\nseven\n"
+
+
+UNREADABLE = """
+import os, sys
+import dbus
+
+bus = dbus.SystemBus()
+stack = dbus.Interface(bus.get_object("org.larder1", sys.argv[1]), "org.larder1.Stack")
+none = dbus.Dictionary({}, signature="sv")
+for flags in (os.O_PATH, os.O_WRONLY):
+    given = dbus.types.UnixFd(os.open(sys.argv[2], flags))
+    for call in (stack.UnlockWithKey, given), (stack.ChangeKey, given, none), (stack.Resize, {"key": given}):
+        try:
+            call[0](*call[1:])
+            print("done")
+        except dbus.DBusException as e:
+            print(e)
+"""
+
+
+@identified
+def test_descriptors_that_cannot_be_read(bus, larder, command_of):
+    """Refused: the command would open it anew, as root, who may do what the caller may not; a watchdog, say, begins by that."""
+    stack = Described(larder)
+    stack.volume(stack.plain)
+    log = command_of()
+    script, secret = bus.directory / "keys.py", bus.directory / "secret"
+    script.write_text(UNREADABLE)
+    secret.write_text("one\n")
+    words = [PYTHON, script, path_of("stack", stack.uuid), secret]
+    run = subprocess.run(words, env=bus.environment(), check=True, timeout=SECONDS, stdout=subprocess.PIPE, text=True)
+    assert not log.exists() and run.stdout.splitlines() == 2 * [
+        f"{NAME}.Error.Usage: {method}: a key is not open for reading; give a pipe or a memfd"
+        for method in ("UnlockWithKey", "ChangeKey", "Resize")
+    ]

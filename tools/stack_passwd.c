@@ -17,6 +17,7 @@
 
 #include "dm.h"
 #include "luks.h"
+#include "running.h"
 #include "stack_lend.h"
 #include "stack_paths.h"
 #include "stack_words.h"
@@ -269,6 +270,23 @@ static int renew_backup(const struct passwd_request *r, const struct stack *stac
 	return result;
 }
 
+/* The new header may be on the SSDs alone: with quiet=on, or writeback=off, for days, and a stop leaves it there. */
+static void check_written_back(const struct stack *stack, int slot)
+{
+	const struct mapped *volume;
+	struct mapped_list list;
+	uint8_t part[16];
+	int result = mapped_scan(&list);
+
+	stack_part(stack, "volume", part);
+	volume = result ? NULL : running_by_uuid(&list, part, false);
+	if (volume && status_number(volume->status, "dirty_sectors"))
+		remark("%s: slot %d: until the new header is written back the disks may open by the old key without the SSDs, and one that is dropped or "
+		       "replaced before does so from then on; with the stack started, larder volume flush %s --wait writes it back",
+		       stack->name, slot, volume->name);
+	mapped_list_free(&list);
+}
+
 /* What is read at a boot must open it. */
 static void check_keyfile(const struct stack *stack, const char *node)
 {
@@ -298,6 +316,8 @@ static int work(const struct passwd_request *r, const struct stack *stack, const
 	if (result)
 		return result;
 	result = renew_backup(r, stack, node, slot);
+	if (r->action == CHANGE || r->action == REMOVE)
+		check_written_back(stack, slot);
 	if (r->action == CHANGE || (r->action == REMOVE && !last))
 		check_keyfile(stack, node);
 	return result;

@@ -722,6 +722,31 @@ static void forgotten(void)
 	unlink(kept);
 }
 
+/* Whose directory it is has put a pipe beside it, which he reads or does not: nobody waits for him, and nothing is written to it. */
+static void pipe_beside_it(void)
+{
+	char next[96], byte;
+	int fd;
+
+	make();
+	snprintf(next, sizeof(next), "%s.larder-new", backup);
+	unlink(backup);
+	alarm(60);
+	for (int i = 0; i < 4; i++) {
+		bool goes = i / 2, is_read = i % 2;
+
+		CHECK(!mkfifo(next, 0600), "a pipe");
+		fd = is_read ? open(next, O_RDONLY | O_NONBLOCK) : -1;
+		CHECK(goes ? !luks_forget_backup(backup) && access(backup, F_OK) : !luks_backup(header, backup) && luks_backup_is_current(header, backup),
+		      "%d: the backup", i);
+		CHECK(access(next, F_OK) && (!is_read || !read(fd, &byte, 1)), "%d: the pipe", i);
+		if (is_read)
+			close(fd);
+		operations++;
+	}
+	alarm(0);
+}
+
 /* ------------------------------------------------------------------ power cuts */
 
 enum what { ADD, CHANGE, REMOVE };
@@ -876,6 +901,7 @@ int main(int argc, char **argv)
 	run_test("backups", backups);
 	run_test("elsewhere", elsewhere);
 	run_test("forgotten", forgotten);
+	run_test("pipe_beside_it", pipe_beside_it);
 	run_test("cuts_of_add", cuts_of_add);
 	run_test("cuts_of_change", cuts_of_change);
 	run_test("cuts_of_remove", cuts_of_remove);

@@ -960,8 +960,10 @@ def test_keys_of_a_stack(disks, tmp_path, key):
     assert not opens(node, key) and opens(node, second) and opens(node, typed)
     assert not opens(backup, key) and opens(backup, second) and opens(old_backup, key)
 
+    larder("volume", "set", "data", "writeback=off")
     with watched(secret):
         run = passwd("--remove", "0", "--keyfile", "-", stdin=secret + "\n")
+    assert "larder volume flush data --wait writes it back" in run.stderr
     assert "slot 0: removed" in run.stdout and not opens(node, second) and not opens(backup, second)
     write(1)
     simdisk.power_cut(mode="random", seed=5)
