@@ -1236,6 +1236,26 @@ def test_list_of_an_ssd_that_left_is_not_believed(larder, pair, how):
         assert since in listed and then not in listed, listed
 
 
+def test_table_of_the_newest_set_counts(larder):
+    """Each was used without the other; that of the older set was written more often, and lacks a volume that came since: its cache stays."""
+    other = larder.image("other", 64 * MIB)
+    made = Described(larder, other)
+    made.volume(made.plain)
+    made.ssds({"ready": [f"{made.uuid} data 3"], "changing": []})
+    attach_by_hand(made.ssd, larder.volume("films", 64 * MIB, "--cache", "fast"))
+    for ssd, number, generation in ((made.ssd, 3, 5), (other, 2, 50)):
+        patch_tables(ssd, set_generation=number << 32 | generation, generation=generation)
+        patch_both(ssd, CACHE, set_generation=number << 32 | generation, table_generation=generation)
+    whole = {x: x.read_bytes() for x in (made.ssd, other, made.hdd)}
+    for devices in (larder.devices, larder.devices[::-1]):
+        for path, was in whole.items():
+            path.write_bytes(was)
+        larder.devices = devices
+        run = larder("remove", "data", "--discard-data", made.uuid, code=USAGE)
+        assert "is a regular file" in run.stderr  # it is to be started, to forget the volume
+        assert all(read(ssd, SB, SB_SIZE) != bytes(SB_SIZE) for ssd in (made.ssd, other))
+
+
 @pytest.mark.parametrize("how", REUSED)
 def test_what_an_ssd_has_seen_stays_true(larder, pair, how):
     """Somebody else has it by now; a disk that is older is older all the same."""
