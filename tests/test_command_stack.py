@@ -511,6 +511,10 @@ def test_keys_of_another_machine(larder, described):
     crypt = described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "host": str(uuid.uuid4())}
     described.volume(crypt)
     one_line(larder("passwd", "data", "--add", code=UNSAFE), "another machine", "--import")
+    # its cache alone says so
+    described.ssds({"ready": [f"{described.uuid} data 3"], "changing": [], "host": crypt.pop("host")})
+    described.volume(crypt)
+    one_line(larder("passwd", "data", "--add", code=UNSAFE), "another machine", "--import")
 
 
 def test_refused_devices(larder, images):
@@ -1002,6 +1006,8 @@ def test_copy_of_a_device(larder, described, what):
             ["start", "data"],
             ["remove", "data", "--discard-data", described.uuid],
             ["rename", "data", "films"],
+            ["resize", "data"],
+            ["set", "data", "--backing-label", "films"],
             ["replace", "data", "cache", larder.image("new", 64 * MIB, seen=False)],
             ["create", "--resume", "data"],
             *DEVICES,
