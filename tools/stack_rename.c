@@ -13,6 +13,7 @@
 
 #include "create.h"
 #include "fstab.h"
+#include "snapshot.h"
 #include "stack_layers.h"
 #include "stack_names.h"
 #include "stack_room.h"
@@ -49,7 +50,7 @@ static int check(const struct stacks *stacks, const struct stack *stack, const c
 		result = complain(LARDER_BUSY, "%s: is started; larder stop %s", stack->name, stack->name);
 	else if (stack->own_cache == OWN_CACHE && layers.cache)
 		result = complain(LARDER_BUSY, "%s: its cache runs, for others; stop them, and larder cache stop %s", stack->name,
-				  layers.cache->name + strlen(CACHE_PREFIX));
+				  snapshot_name(&stacks->list, layers.cache));
 	layers_free(&layers);
 	return result ? result : check_name(stacks, stack, name);
 }
