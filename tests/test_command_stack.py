@@ -1243,7 +1243,7 @@ def test_list_of_an_ssd_that_left_is_not_believed(larder, pair, how):
 
 
 def test_table_of_the_newest_set_counts(larder):
-    """Each was used without the other; that of the older set was written more often, and lacks a volume that came since: its cache stays."""
+    """Each was used without the other; that of the older set was written more often, and lacks a volume that came since."""
     other = larder.image("other", 64 * MIB)
     made = Described(larder, other)
     made.volume(made.plain)
