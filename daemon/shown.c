@@ -12,6 +12,7 @@
 #include "../lib/advice.h"
 #include "../lib/crypt_layer.h"
 #include "../lib/message.h"
+#include "../lib/snapshot.h"
 #include "../lib/stack.h"
 #include "../lib/status.h"
 #include "jobs.h"
@@ -93,7 +94,7 @@ static void take_problems(struct object *o, const struct mapped *mapped)
 	problems_free(&found);
 }
 
-static void take_running(struct objects *objects, const struct mapped *mapped)
+static void take_running(struct objects *objects, const struct mapped_list *list, const struct mapped *mapped)
 {
 	struct options options = { .fields = mapped->cache ? cache_status_fields : volume_status_fields,
 				   .count = mapped->cache ? cache_status_count : volume_status_count };
@@ -104,7 +105,7 @@ static void take_running(struct objects *objects, const struct mapped *mapped)
 	if (text && !uuid_parse(text, uuid)) {
 		o = unit_object(objects, uuid, mapped->cache);
 		options.object = o;
-		object_set(o, "Name", "%s", mapped->cache && !strncmp(mapped->name, CACHE_PREFIX, strlen(CACHE_PREFIX)) ? mapped->name + strlen(CACHE_PREFIX) : mapped->name);
+		object_set(o, "Name", "%s", snapshot_name(list, mapped));
 		object_set(o, "Running", "1");
 		object_set(o, "Size", "%" PRIu64, mapped->sectors << LARDER_SECTOR_SHIFT);
 		set_from_status(o, "State", mapped->status, "state");
@@ -332,7 +333,7 @@ void objects_make(struct objects *objects, const struct look *look, const struct
 {
 	*objects = (struct objects){ 0 };
 	for (size_t i = 0; i < look->mapped.number; i++)
-		take_running(objects, &look->mapped.mapped[i]);
+		take_running(objects, &look->mapped, &look->mapped.mapped[i]);
 	for (size_t i = 0; i < look->facts.nr_members; i++)
 		take_member(objects, &look->facts.member[i]);
 	link_volumes(objects);

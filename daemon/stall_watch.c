@@ -16,6 +16,7 @@
 #include "../lib/disks.h"
 #include "../lib/dm.h"
 #include "../lib/message.h"
+#include "../lib/snapshot.h"
 #include "../lib/stalled.h"
 #include "../lib/stalls.h"
 #include "journal.h"
@@ -70,17 +71,28 @@ static void take_dm(struct stall_watch *watch, struct tops *tops, const char *di
 {
 	char text[DM_UUID_MAX + 1];
 	struct top top = { 0 };
-	const char *name = top.name;
 
 	if (!sysfs_text(directory, "dm/uuid", text, sizeof(text)) || !take_uuid(text, &top) || !sysfs_text(directory, "dm/name", top.name, sizeof(top.name)))
 		return;
-	if (top.cache && !strncmp(name, CACHE_PREFIX, strlen(CACHE_PREFIX)))
-		memmove(top.name, name + strlen(CACHE_PREFIX), strlen(name) - strlen(CACHE_PREFIX) + 1);
 	top.device = stalls_add(&watch->stalls, directory);
 	if (!top.device)
 		return;
 	tops->top = must_allocate(realloc(tops->top, (tops->number + 1) * sizeof(top)));
 	tops->top[tops->number++] = top;
+}
+
+/* From those of dm to those that we show. */
+static void name_tops(const struct tops *tops)
+{
+	struct mapped_list list = { must_allocate(calloc(tops->number + 1, sizeof(*list.mapped))), tops->number };
+
+	for (size_t i = 0; i < tops->number; i++) {
+		strcpy(list.mapped[i].name, tops->top[i].name);
+		list.mapped[i].cache = tops->top[i].cache;
+	}
+	for (size_t i = 0; i < tops->number; i++)
+		strcpy(tops->top[i].name, snapshot_name(&list, &list.mapped[i]));
+	free(list.mapped);
 }
 
 static void find_tops(struct stall_watch *watch, struct tops *tops)
@@ -102,6 +114,7 @@ static void find_tops(struct stall_watch *watch, struct tops *tops)
 	if (directory)
 		closedir(directory);
 	free(path);
+	name_tops(tops);
 }
 
 struct finding {

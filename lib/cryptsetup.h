@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A context of libcryptsetup, and what it says of an error: for luks.c and integrity.c, the only files that know it. */
+/* A context of libcryptsetup, and what it says of an error: for luks.c, integrity.c and crypt_layer.c, the only files that know it. */
 #ifndef LARDER_CRYPTSETUP_H
 #define LARDER_CRYPTSETUP_H
 

@@ -476,10 +476,11 @@ static int read_table(const char *name, uint64_t *sectors, char **params)
 	struct dm_task *task = ask(DM_DEVICE_TABLE, name);
 	const char *type, *text;
 
-	if (!task || !first_target(task, sectors, &type, &text)) {
-		if (task)
-			dm_task_destroy(task);
+	if (!task)
 		return complain(LARDER_FAILED, "%s: cannot read its table: %s", name, strerror(errno));
+	if (!first_target(task, sectors, &type, &text)) {
+		dm_task_destroy(task);
+		return complain(LARDER_FAILED, "%s: cannot read its table: it has none; see dmsetup info %s", name, name);
 	}
 	*params = must_allocate(strdup(text));
 	dm_task_destroy(task);

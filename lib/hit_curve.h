@@ -12,7 +12,6 @@
 #define HIT_BLOCK_SHIFT	12 /* blocks of 4 KiB, as larder caches them */
 #define HIT_SECTOR_MAX	(UINT64_C(1) << 51) /* 1 EiB: requests end here at the latest */
 #define HIT_SAMPLES	65536u /* some 5 MiB of memory */
-#define HIT_CUTOFF	(UINT64_C(4096) << 10) /* larder's own sequential_cutoff */
 #define HIT_ALL		UINT64_MAX /* a cache that never has to give up anything */
 
 enum hit_access {

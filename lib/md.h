@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* md arrays.  md.c is the only file that knows mdadm, and what lies on the disks of an array. */
+/* md arrays.  md.c is the only file that runs mdadm; what lies on the disks of an array md_leg.c knows. */
 #ifndef LARDER_MD_H
 #define LARDER_MD_H
 

@@ -111,26 +111,6 @@ int program_end(pid_t child, bool stop)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
 }
 
-int program_run(const char *const *words, char **said)
-{
-	pid_t parent = getpid(), child;
-	FILE *file;
-	int out[2];
-
-	fflush(stdout);
-	if (pipe2(out, O_CLOEXEC) || (child = fork()) < 0) {
-		*said = must_print("%s", strerror(errno));
-		return 127;
-	}
-	if (!child)
-		become(words, -1, out[1], out[1], parent);
-	close(out[1]);
-	file = must_allocate(fdopen(out[0], "r"));
-	*said = last_line(file);
-	fclose(file);
-	return program_end(child, false);
-}
-
 /* err -1: its complaints are among what it prints. */
 static pid_t begin(const char *const *words, int in, int *out, int err)
 {
@@ -149,6 +129,22 @@ static pid_t begin(const char *const *words, int in, int *out, int err)
 	else
 		*out = ends[0];
 	return child;
+}
+
+int program_run(const char *const *words, char **said)
+{
+	int out;
+	pid_t child = begin(words, -1, &out, -1);
+	FILE *file;
+
+	if (child < 0) {
+		*said = must_print("%s", strerror(errno));
+		return 127;
+	}
+	file = must_allocate(fdopen(out, "r"));
+	*said = last_line(file);
+	fclose(file);
+	return program_end(child, false);
 }
 
 pid_t program_begin(const char *const *words, int *out)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Files of lines in /run/larder, replaced as a whole; the environment variable LARDER_RUN names another directory. */
+/* Files of lines in /run/larder, replaced as a whole; the environment variable LARDER_RUN names another directory, for these (turn.h has others). */
 #ifndef LARDER_RUN_FILE_H
 #define LARDER_RUN_FILE_H
 

@@ -16,8 +16,7 @@ enum signature_place {
 	SIGNATURE_TAIL, /* likewise, where it looks from the end on */
 	SIGNATURE_RESERVE, /* behind the data of a volume: nobody's data, and no sign that the disk is another one's */
 };
-#define SIGNATURES_OF_OTHERS (1u << SIGNATURE_OUTSIDE)
-#define SIGNATURES_ALL	     (~0u)
+#define SIGNATURES_ALL (~0u)
 
 struct signature {
 	char type[32]; /* as libblkid has it: "linux_raid_member", "swap", "dos" */

@@ -3,6 +3,8 @@
  * What larder keeps in /run/larder, for as long as the machine is up: a lock, so that a command and the daemon do not start the same thing
  * at once, and which caches and volumes somebody stopped, and what he locked, so that they are left so, or only until the network is there again; where a scrub was stopped; what arrays lacked when
  * that was noted on their disks, and what has come back since; when larderd began.  Nothing of it is needed to start anything.
+ *
+ * LARDER_RUN (run_file.h) names no other place for it: there is one lock for the whole machine.
  */
 #ifndef LARDER_TURN_H
 #define LARDER_TURN_H

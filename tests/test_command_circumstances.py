@@ -47,12 +47,12 @@ VERBS = {
     "passwd": Verb("data --list", "stack"),
     "rename": Verb("data films", "stack", busy=BUSY, **CHANGES),
     "set": Verb("data --backing-label films", "stack", busy=BUSY, **CHANGES),
-    "resize": Verb("data", "stack", **STACK),
+    "resize": Verb("data", "stack", **CHANGES),
     "scrub": Verb("data", "stack"),
     "replace": Verb("data cache NEW", "stack", busy=BUSY, **CHANGES),
     "add": Verb("data --cache NEW", "stack", **CHANGES),
     "drop": Verb("data ssd0", "stack", **CHANGES),
-    "pin": Verb("--refresh data", "stack", **STACK),
+    "pin": Verb("--refresh data", "stack", **CHANGES),
     "unpin": Verb("/nowhere", "none"),
     "list": Verb("", "all"),
     "show": Verb("data", "stack"),
@@ -317,8 +317,14 @@ def test_half_made(machine, state):
 
 
 @identified
-def test_of_another_machine(machine):
-    machine.described.volume(machine.described.plain | {"host": str(uuid.uuid4())})
+@pytest.mark.parametrize("says", ["description", "list"])
+def test_of_another_machine(machine, says):
+    """What writes one of both makes the other say this machine, too."""
+    host, described = {"host": str(uuid.uuid4())}, machine.described
+    if says == "description":
+        described.volume(described.plain | host)
+    else:
+        described.ssds({"ready": [f"{described.uuid} data 3"], "changing": []} | host)
     for name, run in machine.unchanged(verbs(foreign=True)):
         assert run.returncode == VERBS[name].foreign, (name, run)
         one_line(run, "another machine", "larder start --import data")

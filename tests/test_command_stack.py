@@ -511,6 +511,10 @@ def test_keys_of_another_machine(larder, described):
     crypt = described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "host": str(uuid.uuid4())}
     described.volume(crypt)
     one_line(larder("passwd", "data", "--add", code=UNSAFE), "another machine", "--import")
+    # its cache alone says so
+    described.ssds({"ready": [f"{described.uuid} data 3"], "changing": [], "host": crypt.pop("host")})
+    described.volume(crypt)
+    one_line(larder("passwd", "data", "--add", code=UNSAFE), "another machine", "--import")
 
 
 def test_refused_devices(larder, images):
@@ -1002,6 +1006,8 @@ def test_copy_of_a_device(larder, described, what):
             ["start", "data"],
             ["remove", "data", "--discard-data", described.uuid],
             ["rename", "data", "films"],
+            ["resize", "data"],
+            ["set", "data", "--backing-label", "films"],
             ["replace", "data", "cache", larder.image("new", 64 * MIB, seen=False)],
             ["create", "--resume", "data"],
             *DEVICES,
@@ -1234,6 +1240,26 @@ def test_list_of_an_ssd_that_left_is_not_believed(larder, pair, how):
         larder("rename", pair.uuid, "films")
         listed = json.loads(read(pair.ssd, SB + ON_SSD["stack"][0] + HEAD, SIZE - HEAD).rstrip(b"\0"))["ready"]
         assert since in listed and then not in listed, listed
+
+
+def test_table_of_the_newest_set_counts(larder):
+    """Each was used without the other; that of the older set was written more often, and lacks a volume that came since."""
+    other = larder.image("other", 64 * MIB)
+    made = Described(larder, other)
+    made.volume(made.plain)
+    made.ssds({"ready": [f"{made.uuid} data 3"], "changing": []})
+    attach_by_hand(made.ssd, larder.volume("films", 64 * MIB, "--cache", "fast"))
+    for ssd, number, generation in ((made.ssd, 3, 5), (other, 2, 50)):
+        patch_tables(ssd, set_generation=number << 32 | generation, generation=generation)
+        patch_both(ssd, CACHE, set_generation=number << 32 | generation, table_generation=generation)
+    whole = {x: x.read_bytes() for x in (made.ssd, other, made.hdd)}
+    for devices in (larder.devices, larder.devices[::-1]):
+        for path, was in whole.items():
+            path.write_bytes(was)
+        larder.devices = devices
+        run = larder("remove", "data", "--discard-data", made.uuid, code=USAGE)
+        assert "is a regular file" in run.stderr  # it is to be started, to forget the volume
+        assert all(read(ssd, SB, SB_SIZE) != bytes(SB_SIZE) for ssd in (made.ssd, other))
 
 
 @pytest.mark.parametrize("how", REUSED)

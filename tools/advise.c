@@ -27,7 +27,7 @@
 #define PAUSE_MS 50 /* between looks at the trace: its ring holds more than disks do in that time */
 #define BUFFER	 65536
 #define WEEK	 (7 * 86400.0)
-#define CUTOFF	 "4M"
+#define CUTOFF	 "4M" /* larder's own sequential_cutoff */
 
 /* A device whose requests count: as the kernel traces them, of a whole disk. */
 struct watched {

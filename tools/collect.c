@@ -110,9 +110,11 @@ static int open_part(struct bundle *b, const char *file, FILE **to)
 
 static int close_part(struct bundle *b, FILE *to)
 {
-	bool failed = ferror(to);
+	int error = ferror(to) ? EIO : 0; /* why it was is forgotten */
 
-	return fclose(to) || failed ? complain(LARDER_FAILED, "%s: cannot be written: %s", b->inside, strerror(errno)) : LARDER_DONE;
+	if (fclose(to))
+		error = errno;
+	return error ? complain(LARDER_FAILED, "%s: cannot be written: %s", b->inside, strerror(error)) : LARDER_DONE;
 }
 
 /*

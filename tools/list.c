@@ -12,6 +12,7 @@
 #include <uuid/uuid.h>
 
 #include "list.h"
+#include "snapshot.h"
 #include "verbs.h"
 
 static const struct field cache_fields[] = {
@@ -62,13 +63,6 @@ static void take_key(const char *key, const char *value, void *data)
 		report_set(l->report, &l->row, key, "%s", value);
 }
 
-static const char *short_name(const struct mapped *m)
-{
-	size_t prefix = strlen(CACHE_PREFIX);
-
-	return m->cache && !strncmp(m->name, CACHE_PREFIX, prefix) && m->name[prefix] ? m->name + prefix : m->name;
-}
-
 static void set_cache_name(struct listing *l, const uint8_t uuid[16])
 {
 	const struct mapped *cache = running_by_uuid(l->list, uuid, true);
@@ -76,7 +70,7 @@ static void set_cache_name(struct listing *l, const uint8_t uuid[16])
 	char text[LARDER_LABEL_SIZE + 1];
 
 	if (cache)
-		report_set(l->report, &l->row, "cache_name", "%s", short_name(cache));
+		report_set(l->report, &l->row, "cache_name", "%s", snapshot_name(l->list, cache));
 	else if (member)
 		report_set(l->report, &l->row, "cache_name", "%s", label_text(member->sb.cache.label, text));
 	else
@@ -134,7 +128,7 @@ static void add_running(struct listing *l, const struct mapped *m)
 {
 	char *text;
 
-	report_set(l->report, &l->row, "name", "%s", short_name(m));
+	report_set(l->report, &l->row, "name", "%s", snapshot_name(l->list, m));
 	report_set(l->report, &l->row, "node", "/dev/mapper/%s", m->name);
 	report_set(l->report, &l->row, "devno", "%u:%u", major(m->number), minor(m->number));
 	report_set(l->report, &l->row, "open", "%d", m->open_count);

@@ -214,10 +214,7 @@ static int check_owner(const struct member *m)
 
 	if (why)
 		return complain(LARDER_UNSAFE, "%s: %s; nothing was written", m->path, why);
-	if (there && stack_is_foreign(&stack))
-		return complain(LARDER_UNSAFE, "%s: stack: is another machine's; if that does not use it any more: larder start --import %s takes it over",
-				m->path, stack.name);
-	return LARDER_DONE;
+	return there ? stack_check_machine(&stack) : LARDER_DONE;
 }
 
 static int persist_mode(const char *name, const struct pair *pair, bool dry_run)

@@ -90,19 +90,21 @@ static const struct found *found_by_volume(const struct stacks *stacks, dev_t nu
 static int job_begin(const struct stacks *stacks, const struct found *found, struct job *job)
 {
 	const struct stack *stack = &found->stack;
+	int result;
 
 	*job = (struct job){ .stack = *stack, .list = &stacks->list };
 	if (!found->whole)
 		return complain(LARDER_NOT_FOUND, "%s: is not started, or its disks are not here; larder start %s", stack->name, stack->name);
-	if (stack->state != STACK_READY)
-		return complain(LARDER_UNSAFE, "%s: is half made, or being removed; see larder show %s", stack->name, stack->name);
+	result = stack_check_ready(stacks, stack);
+	if (result)
+		return result;
 	job->volume = stack_volume(stacks, stack);
 	job->cache = running_by_uuid(&stacks->list, stack->cache, true);
 	if (!job->volume)
 		return complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", stack->name, stack->name);
 	if (!job->cache || status_is(job->volume->status, "cache", "-"))
 		return complain(LARDER_FAILED, "%s: runs without its cache, where there is nothing to pin in; larder show %s", stack->name, stack->name);
-	return stack_check_machine(stack);
+	return LARDER_DONE;
 }
 
 static void job_free(struct job *job)

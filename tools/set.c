@@ -34,7 +34,7 @@ static bool take_table(const char *path, const uint8_t uuid[16], bool any, struc
 	if (found.chosen && le32toh(found.chosen->sb->head.kind) == LARDER_KIND_CACHE &&
 	    !memcmp(found.chosen->sb->cache.cache_uuid, uuid, 16)) {
 		tables_read(&device, &found.chosen->sb->cache, &tables);
-		if (tables.chosen && (!any || le64toh(tables.chosen->head.generation) > le64toh(table->head.generation))) {
+		if (tables.chosen && (!any || table_is_newer(tables.chosen, table))) {
 			*table = *tables.chosen;
 			if (sb)
 				*sb = found.chosen->sb->cache;

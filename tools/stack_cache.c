@@ -85,14 +85,14 @@ static int check_stack(struct changing *c, const struct stacks *stacks)
 	const struct member *volume;
 	struct layers layers;
 	uint8_t part[16];
-	int result = LARDER_DONE;
+	int result = stack_check_ready(stacks, stack);
 
+	if (result)
+		return result;
 	stack_part(stack, "volume", part);
 	volume = member_volume(&stacks->members, part);
 	layers_find(stacks, stack, &layers);
-	if (stack->state != STACK_READY)
-		result = complain(LARDER_UNSAFE, "%s: is half made, or being removed; see larder show %s", stack->name, stack->name);
-	else if (*layers.node)
+	if (*layers.node)
 		result = complain(LARDER_BUSY, "%s: is started: it gets another cache while it is stopped; larder stop %s", stack->name, stack->name);
 	else if (!volume)
 		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here", stack->name);
@@ -353,7 +353,6 @@ int stack_change_cache(const struct devices_request *request, char **words, int 
 		c.words.number++;
 	}
 	result = stack_load_with_array(request->name, &c.stack, request->claim.dry_run ? START_DRY_RUN : 0, &assembled);
-	result = result ? result : stack_check_machine(&c.stack);
 	result = result ? result : change(&c);
 	if (assembled && stop_array(&c.stack) && !result)
 		result = LARDER_FAILED;

@@ -55,15 +55,11 @@ int devices_look(const char *name, struct devices *d)
 	result = result ? result : stack_find(&d->stacks, name, &found);
 	if (!result && !found->whole)
 		result = complain(LARDER_NOT_FOUND, "%s: is not started, or its disks are not here; larder start %s", name, name);
-	if (!result && found->stack.state != STACK_READY)
-		result = complain(LARDER_UNSAFE, "%s: is half made, or being removed; see larder show %s", name, name);
-	if (!result && stack_is_foreign(&found->stack))
-		result = complain(LARDER_UNSAFE, "%s: was made on another machine; larder start --import %s takes it over", name, name);
+	result = result ? result : stack_check_ready(&d->stacks, &found->stack);
 	if (!result) {
 		d->stack = found->stack;
 		layers_find(&d->stacks, &d->stack, &d->layers);
-		result = stack_check_copies(&d->stacks, &d->stack, &d->layers.array);
-		if (!result && !d->layers.volume)
+		if (!d->layers.volume)
 			result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", name, name);
 		if (*d->layers.array.node)
 			stack_disks(&d->stack, d->layers.array.device, &d->disks);

@@ -10,6 +10,7 @@
 #include "stack_lend.h"
 #include "stack_snapshot.h"
 #include "stack_steps.h"
+#include "stack_store.h"
 
 int lend_load(const char *name, bool dry_run, struct stack *stack, struct lent *was)
 {
@@ -19,14 +20,14 @@ int lend_load(const char *name, bool dry_run, struct stack *stack, struct lent *
 	int result = stack_load_with_array(name, stack, dry_run ? START_DRY_RUN : 0, &assembled);
 
 	was->assembled |= assembled;
-	if (!result && stack->state != STACK_READY)
-		result = complain(LARDER_UNSAFE, "%s: is half made, or being removed; see larder show %s", stack->name, stack->name);
-	else if (!result && stack_is_foreign(stack))
-		result = complain(LARDER_UNSAFE, "%s: was made on another machine; larder start --import %s takes it over", stack->name,
-				  stack->name);
 	result = result ? result : stacks_scan(&stacks);
 	if (result)
 		return result;
+	result = stack_check_ready(&stacks, stack);
+	if (result) {
+		stacks_free(&stacks);
+		return result;
+	}
 	layers_find(&stacks, stack, &layers);
 	was->array = *layers.array.node && !was->assembled;
 	was->cache = layers.cache;

@@ -13,6 +13,7 @@
 
 #include "create.h"
 #include "fstab.h"
+#include "snapshot.h"
 #include "stack_layers.h"
 #include "stack_names.h"
 #include "stack_room.h"
@@ -40,18 +41,16 @@ static int check_name(const struct stacks *stacks, const struct stack *stack, co
 static int check(const struct stacks *stacks, const struct stack *stack, const char *name)
 {
 	struct layers layers;
-	int result = LARDER_DONE;
+	int result = stack_check_ready(stacks, stack);
 
+	if (result)
+		return result;
 	layers_find(stacks, stack, &layers);
-	if (stack->state != STACK_READY)
-		result = complain(LARDER_UNSAFE, "%s: is half made, or being removed", stack->name);
-	else if (stack_is_foreign(stack))
-		result = complain(LARDER_UNSAFE, "%s: was made on another machine; larder start --import %s takes it over", stack->name, stack->name);
-	else if (*layers.node)
+	if (*layers.node)
 		result = complain(LARDER_BUSY, "%s: is started; larder stop %s", stack->name, stack->name);
 	else if (stack->own_cache == OWN_CACHE && layers.cache)
 		result = complain(LARDER_BUSY, "%s: its cache runs, for others; stop them, and larder cache stop %s", stack->name,
-				  layers.cache->name + strlen(CACHE_PREFIX));
+				  snapshot_name(&stacks->list, layers.cache));
 	layers_free(&layers);
 	return result ? result : check_name(stacks, stack, name);
 }

@@ -14,6 +14,7 @@
 
 #include "arguments.h"
 #include "root_image.h"
+#include "snapshot.h"
 #include "stack_devices.h"
 #include "stack_store.h"
 #include "turn.h"
@@ -477,7 +478,7 @@ static int print_ssd(struct devices *d, const struct replacing *r, const struct 
 	int result = join_ssd(d, r, old, &joined);
 
 	if (!result && leaves)
-		printf("larder cache remove %s %d\n", d->set.mapped->name + strlen(CACHE_PREFIX), old->place);
+		printf("larder cache remove %s %d\n", snapshot_name(&d->stacks.list, d->set.mapped), old->place);
 	return result;
 }
 

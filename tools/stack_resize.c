@@ -20,6 +20,7 @@
 #include "resize.h"
 #include "stack_devices.h"
 #include "stack_layers.h"
+#include "stack_store.h"
 #include "turn.h"
 #include "verbs.h"
 
@@ -67,8 +68,7 @@ static int look(const char *name, struct sight *sight)
 	result = result ? result : stack_find(&sight->stacks, name, &found);
 	if (!result && !found->whole)
 		result = complain(LARDER_NOT_FOUND, "%s: is not started, or its disks are not here; larder start %s", name, name);
-	if (!result && found->stack.state != STACK_READY)
-		result = complain(LARDER_UNSAFE, "%s: is half made, or being removed; see larder show %s", name, name);
+	result = result ? result : stack_check_ready(&sight->stacks, &found->stack);
 	if (!result) {
 		sight->stack = found->stack;
 		if (*sight->stack.aead)

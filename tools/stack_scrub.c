@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -25,8 +26,11 @@
 #include "verbs.h"
 
 #define POLL_MICROSECONDS 500000
-#define ARRAYS_MAX	  64
-#define CACHES_MAX	  64
+
+struct cache {
+	struct mapped *mapped;
+	bool ours; /* begun by this command */
+};
 
 struct array {
 	char node[64];
@@ -41,9 +45,8 @@ struct array {
 
 /* What is scrubbed: each cache once, though several stacks have it. */
 struct work {
-	struct mapped *cache[CACHES_MAX];
-	bool ours[CACHES_MAX]; /* begun by this command */
-	struct array array[ARRAYS_MAX];
+	struct cache *cache;
+	struct array *array;
 	size_t caches, arrays;
 };
 
@@ -57,24 +60,24 @@ struct scrub_request {
 static void add_cache(struct work *work, const struct mapped *cache)
 {
 	for (size_t i = 0; i < work->caches; i++)
-		if (work->cache[i] == cache)
+		if (work->cache[i].mapped == cache)
 			return;
-	if (work->caches < CACHES_MAX)
-		work->cache[work->caches++] = (struct mapped *)cache;
+	work->cache = must_allocate(realloc(work->cache, (work->caches + 1) * sizeof(*work->cache)));
+	work->cache[work->caches++] = (struct cache){ .mapped = (struct mapped *)cache };
 }
 
 static void add_array(struct work *work, const struct stack *stack, const struct md_array *found)
 {
-	struct array *array = &work->array[work->arrays];
+	struct array array = { .device = found->device };
 	struct md_scrub scrub;
 
-	if (work->arrays == ARRAYS_MAX || !*found->node || !md_scrub_look(found->device, &scrub))
+	if (!*found->node || !md_scrub_look(found->device, &scrub))
 		return;
-	snprintf(array->node, sizeof(array->node), "%s", found->node);
-	array->device = found->device;
-	stack_part(stack, "md", array->uuid);
-	md_state(found->device, &array->missing);
-	work->arrays++;
+	snprintf(array.node, sizeof(array.node), "%s", found->node);
+	stack_part(stack, "md", array.uuid);
+	md_state(found->device, &array.missing);
+	work->array = must_allocate(realloc(work->array, (work->arrays + 1) * sizeof(array)));
+	work->array[work->arrays++] = array;
 }
 
 static bool add_stack(struct work *work, const struct stacks *stacks, const struct stack *stack)
@@ -155,14 +158,13 @@ static int begin_array(struct array *array, const struct scrub_request *request)
 	return LARDER_DONE;
 }
 
-static int begin_cache(const struct mapped *cache, bool *ours)
+static int begin_cache(struct cache *cache)
 {
 	int result = LARDER_DONE;
 
-	*ours = false;
-	if (!status_is(cache->status, "scrub", "running")) {
-		result = mapped_message(cache->name, "scrub");
-		*ours = !result;
+	if (!status_is(cache->mapped->status, "scrub", "running")) {
+		result = mapped_message(cache->mapped->name, "scrub");
+		cache->ours = !result;
 	}
 	return result;
 }
@@ -227,8 +229,8 @@ static void note_end(int signal_number)
 static _Noreturn void give_up(const struct work *work)
 {
 	for (size_t i = 0; i < work->caches; i++)
-		if (work->ours[i])
-			end_cache(work->cache[i]);
+		if (work->cache[i].ours)
+			end_cache(work->cache[i].mapped);
 	for (size_t i = 0; i < work->arrays; i++)
 		if (work->array[i].ours)
 			end_array(&work->array[i], false, false);
@@ -246,12 +248,14 @@ static int look_at_caches(const struct work *work, bool terminal, bool *busy)
 	int result = LARDER_DONE;
 
 	for (size_t i = 0; i < work->caches && !result; i++) {
-		result = mapped_refresh(work->cache[i]);
-		if (result || !status_is(work->cache[i]->status, "scrub", "running"))
+		struct mapped *cache = work->cache[i].mapped;
+
+		result = mapped_refresh(cache);
+		if (result || !status_is(cache->status, "scrub", "running"))
 			continue;
 		*busy = true;
 		if (terminal)
-			fprintf(stderr, "%s %.0f %%  ", work->cache[i]->name, scrub_percent(work->cache[i]));
+			fprintf(stderr, "%s %.0f %%  ", cache->name, scrub_percent(cache));
 	}
 	return result;
 }
@@ -349,7 +353,7 @@ static int scrub(struct work *work, const struct scrub_request *request)
 	if (request->wait && !request->dry_run)
 		sigaction(SIGTERM, &end, NULL);
 	for (size_t i = 0; i < work->caches; i++)
-		result = first_of(result, request->stop ? end_cache(work->cache[i]) : begin_cache(work->cache[i], &work->ours[i]));
+		result = first_of(result, request->stop ? end_cache(work->cache[i].mapped) : begin_cache(&work->cache[i]));
 	for (size_t i = 0; i < work->arrays; i++)
 		result = first_of(result, request->stop ? end_array(&work->array[i], request->forget, request->dry_run) : begin_array(&work->array[i], request));
 	if (!request->wait || request->dry_run)
@@ -358,7 +362,7 @@ static int scrub(struct work *work, const struct scrub_request *request)
 	if (told_to_end)
 		give_up(work);
 	for (size_t i = 0; i < work->caches; i++)
-		result = first_of(result, scrub_judge_cache(work->cache[i]));
+		result = first_of(result, scrub_judge_cache(work->cache[i].mapped));
 	for (size_t i = 0; i < work->arrays; i++)
 		result = first_of(result, judge_array(&work->array[i]));
 	return result;
@@ -395,6 +399,8 @@ int stack_scrub(int argc, char **argv)
 	result = stacks_scan(&stacks);
 	result = result ? result : find_work(&stacks, &request, &work);
 	result = result ? result : scrub(&work, &request);
+	free(work.cache);
+	free(work.array);
 	stacks_free(&stacks);
 	return result;
 }

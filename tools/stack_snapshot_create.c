@@ -125,9 +125,7 @@ static int begin(struct job *job, const char *called)
 		turn_take();
 		result = look(job);
 	}
-	if (!result && job->stack.state != STACK_READY)
-		result = complain(LARDER_UNSAFE, "%s: is half made, or being removed; see larder show %s", job->word, job->word);
-	result = result ? result : stack_check_machine(&job->stack);
+	result = result ? result : stack_check_ready(&job->stacks, &job->stack);
 	return result ? end(job, result) : LARDER_DONE;
 }
 

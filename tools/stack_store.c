@@ -423,37 +423,64 @@ int stack_forget(const struct stack *stack)
 
 /* ------------------------------------------------------------------ another machine's */
 
-int stack_elsewhere(const struct stack *stack, bool *elsewhere)
+static int look_elsewhere(const struct members *members, const struct stack *stack, bool *elsewhere)
 {
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
-	int result = stack_list_read(stack->cache, list);
+	int result = newest_list(members, stack->cache, list);
 
 	*elsewhere = stack_is_foreign(stack) || (!result && list->number && stack_host_is_foreign(list->host));
 	free(list);
 	return result;
 }
 
-int stack_check_machine(const struct stack *stack)
+int stack_elsewhere(const struct stack *stack, bool *elsewhere)
+{
+	struct members members;
+	int result;
+
+	members_scan(&members);
+	result = look_elsewhere(&members, stack, elsewhere);
+	members_free(&members);
+	return result;
+}
+
+static int check_machine(const struct stacks *stacks, const struct stack *stack)
 {
 	struct md_array array = { 0 };
-	struct stacks stacks;
 	uint8_t part[16];
 	bool elsewhere;
-	int result = stack_elsewhere(stack, &elsewhere);
+	int result = look_elsewhere(&stacks->members, stack, &elsewhere);
 
 	if (!result && elsewhere)
 		result = complain(LARDER_UNSAFE, "%s: is another machine's; if that does not use it any more: larder start --import %s takes it over",
 				  stack->name, stack->name);
-	result = result ? result : stacks_scan(&stacks);
 	if (result)
 		return result;
 	stack_part(stack, "md", part);
 	if (*stack->raid)
 		md_find(part, &array);
-	result = stack_check_copies(&stacks, stack, &array);
+	result = stack_check_copies(stacks, stack, &array);
 	md_free(&array);
+	return result;
+}
+
+int stack_check_machine(const struct stack *stack)
+{
+	struct stacks stacks;
+	int result = stacks_scan(&stacks);
+
+	if (result)
+		return result;
+	result = check_machine(&stacks, stack);
 	stacks_free(&stacks);
 	return result;
+}
+
+int stack_check_ready(const struct stacks *stacks, const struct stack *stack)
+{
+	if (stack->state != STACK_READY)
+		return complain(LARDER_UNSAFE, "%s: is half made, or being removed; see larder show %s", stack->name, stack->name);
+	return check_machine(stacks, stack);
 }
 
 int stack_named_cache(const struct stacks *stacks, const char *name, const struct member **member)

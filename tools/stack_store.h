@@ -41,6 +41,8 @@ int stack_list_read(const uint8_t cache[16], struct stack_list *list);
 int stack_elsewhere(const struct stack *stack, bool *elsewhere);
 /* The same for whoever would write to it: complains of that, too, and of copies of its devices. */
 int stack_check_machine(const struct stack *stack);
+/* The same for whoever changes one that is ready: complains of one that is half made, or being removed, too. */
+int stack_check_ready(const struct stacks *stacks, const struct stack *stack);
 /* A cache that is there and this machine's, by label or UUID: one of its SSDs.  Complains. */
 int stack_named_cache(const struct stacks *stacks, const char *name, const struct member **member);
 /* May this volume get that cache, past the verbs of stacks?  Not that of a stack with another one, which could not be started then.  Complains. */

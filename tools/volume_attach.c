@@ -47,12 +47,9 @@ static int find_cache(const struct mapped_list *list, struct members *members, c
 {
 	int result;
 
-	for (size_t i = 0; i < list->number; i++)
-		if (list->mapped[i].cache && !strncmp(list->mapped[i].name, CACHE_PREFIX, strlen(CACHE_PREFIX)) &&
-		    !strcmp(list->mapped[i].name + strlen(CACHE_PREFIX), name)) {
-			*running = &list->mapped[i];
-			return LARDER_DONE;
-		}
+	*running = running_named(list, name, true);
+	if (*running)
+		return LARDER_DONE;
 	result = member_find(members, name, LARDER_KIND_CACHE, member);
 	*running = result ? NULL : running_by_uuid(list, (*member)->sb.cache.cache_uuid, true);
 	return result;

@@ -52,7 +52,7 @@ static void check_curve(const struct hit_curve *curve)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct hit_curve *curve = hit_curve_new(&(struct hit_options){ .samples = SAMPLES, .cutoff = HIT_CUTOFF });
+	struct hit_curve *curve = hit_curve_new(&(struct hit_options){ .samples = SAMPLES, .cutoff = 4 << 20 });
 	char *text = malloc(size + 1), *rest = text, *line;
 	uint64_t blocks = 0;
 

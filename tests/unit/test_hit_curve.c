@@ -423,7 +423,7 @@ static void error_said(void)
 /* Any numbers that are allowed, for ever: the memory is what it was, and every answer a ratio. */
 static void bounded(void)
 {
-	struct hit_curve *c = curve_of(256, HIT_CUTOFF);
+	struct hit_curve *c = curve_of(256, 4 << 20);
 	struct hit_totals totals;
 
 	for (unsigned i = 0; i < 200000; i++) {

@@ -148,7 +148,7 @@ struct mapped *running_by_uuid(const struct mapped_list *list, const uint8_t uui
 	return list->mapped;
 }
 
-int stack_check_machine(const struct stack *stack)
+int stack_check_ready(const struct stacks *stacks, const struct stack *stack)
 {
 	return LARDER_DONE;
 }

@@ -168,12 +168,7 @@ int stack_find(const struct stacks *stacks, const char *word, const struct found
 	return LARDER_DONE;
 }
 
-bool stack_is_foreign(const struct stack *stack)
-{
-	return false;
-}
-
-int stack_check_copies(const struct stacks *stacks, const struct stack *stack, const struct md_array *array)
+int stack_check_ready(const struct stacks *stacks, const struct stack *stack)
 {
 	return LARDER_DONE;
 }

@@ -93,7 +93,7 @@ int stack_find(const struct stacks *stacks, const char *word, const struct found
 	return strcmp(word, one.stack.name) ? LARDER_NOT_FOUND : LARDER_DONE;
 }
 
-int stack_check_machine(const struct stack *stack)
+int stack_check_ready(const struct stacks *stacks, const struct stack *stack)
 {
 	return LARDER_DONE;
 }
