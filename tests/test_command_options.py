@@ -51,9 +51,9 @@ def test_start_of_a_volume(larder, described):
     of_cache(described, "commit=always")
     of_volume(described, "share_max=50 quiet=on", **{"class": "special"})
     run = larder("volume", "start", "data", "--dry-run")
-    assert run.stdout.strip().endswith(" 4 share_max 50 quiet on'")
+    assert run.stdout.strip().endswith(" 6 share_max 50 quiet on class special'")
     run = larder("volume", "start", "data", "--option", "quiet=off", "--dry-run")
-    assert run.stdout.strip().endswith(" 4 share_max 50 quiet off'")
+    assert run.stdout.strip().endswith(" 6 share_max 50 quiet off class special'")
     said = larder("assemble", "--all", "--dry-run").stdout
     assert "2 commit always'" in said and " 6 class special share_max 50 quiet on'" in said
 

@@ -62,12 +62,8 @@ NOT_IN_CHECK_DEBUG = {
 
 def test_check_debug_leaves_out_nothing_of_the_module():
     of_the_guest = {path.stem.removeprefix("test_") for path in (TESTS / "vm/guest").glob("test_*.py")}
-    listed = collections.defaultdict(list)
-    for suite in "+".join(runpy.run_path(str(TESTS / "debug/check"))["SUITES"]).split("+"):
-        name, _, part = suite.partition(":")
-        listed[name].append(part or "1/1")
-    for found in listed.values():
-        assert sorted(found) == sorted(f"{i + 1}/{len(found)}" for i in range(len(found)))
+    listed = "+".join(runpy.run_path(str(TESTS / "debug/check"))["SUITES"]).split("+")
+    assert len(set(listed)) == len(listed)
     assert set(listed) - {"checkers"} == of_the_guest - NOT_IN_CHECK_DEBUG
 
 

@@ -1769,11 +1769,19 @@ def test_pairs_opened_behind_the_end(make_disk, kernel_log, when):
     what the checkpoint maps to the segment is read from the second copy that it has, when its SSD is lost.  never: it is not, and
     the other second copy is a segment that has dirty data, as a first copy: which stays what it is, checksums and all."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
-    stack = small_stack(make_disk, 3)
-    content = {SECTOR + 64 * i: block(i + 1) for i in range(60)}
-    for sector, data in content.items():
-        stack.volume.write(sector, data)
-    commit(stack)
+    stack, content = small_stack(make_disk, 3), {}
+
+    def write_more(number: int) -> None:
+        for i in range(len(content), len(content) + number):
+            content[SECTOR + 64 * i] = block(i + 1)
+            stack.volume.write(SECTOR + 64 * i, block(i + 1))
+        commit(stack)
+
+    write_more(60)
+    # how many SSDs have first copies is up to how fast segments were opened
+    while when == "never" and sum(any(b.own for b in commit_blocks(s)) for s in stack.ssd) < 2:
+        assert len(content) < 400
+        write_more(30)
     taken = next(b for s in stack.ssd for b in commit_blocks(s) if b.own)
     for _ in range(2):
         stack.cache.message("checkpoint")
@@ -1784,7 +1792,6 @@ def test_pairs_opened_behind_the_end(make_disk, kernel_log, when):
     up(stack)
     blocks = [b for s in stack.ssd for b in commit_blocks(s)[-1:]]
     torn = [b for b in blocks if b.sequence == max(b.sequence for b in blocks)]
-    # how many SSDs have first copies is up to how fast they were opened
     other = next(s for s in stack.ssd if s is not taken.ssd and (when != "never" or any(b.own for b in commit_blocks(s))))
     first, size, number = segment_layout(other)
     blank = next(i for i in range(number // 2, number) if not any(other.read(first + size * i, size)))

@@ -3,6 +3,7 @@
 
 import ast
 import hashlib
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,3 +37,30 @@ def test_sources(suite: str) -> list[str]:
         found |= new
         new = {lib for path in new for lib in imported(path)} - found
     return sorted(str(path.relative_to(TOP)) for path in found)
+
+
+def tests_of(suite: str) -> list[str]:
+    """Of the guest."""
+    return re.findall(r"^def (test_\w+)\(", (GUEST / f"test_{suite}.py").read_text(), re.MULTILINE)
+
+
+def expression(suite: str, test: str) -> str:
+    """For pytest's -k, which takes whatever a name contains: this test in all its variants, and no other one of the suite."""
+    return " and not ".join([test, *(other for other in tests_of(suite) if test in other and other != test)])
+
+
+def without_other_tests(text: str, test: str) -> str:
+    """A file of tests, as far as one of them depends on it: no test calls another one."""
+    lines = text.splitlines(keepends=True)
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and node.name != test:
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            lines[first - 1 : node.end_lineno] = [""] * (node.end_lineno - first + 1)
+    return "".join(lines)
+
+
+def test_fingerprint(suite: str, test: str, *folders: str) -> str:
+    """Of a test, all that it runs, and these folders: a change of another test of its suite is none."""
+    own = GUEST / f"test_{suite}.py"
+    others = fingerprint(*folders, *(path for path in test_sources(suite) if TOP / path != own))
+    return hashlib.sha256((others + without_other_tests(own.read_text(), test)).encode()).hexdigest()[:16]
