@@ -2,6 +2,7 @@
 """What a result depends on: a long run that was cut off goes on where it was, and begins anew when something has changed."""
 
 import ast
+import functools
 import hashlib
 import re
 import subprocess
@@ -12,8 +13,9 @@ TOP = Path(__file__).resolve().parents[3]
 GUEST = TOP / "tests/vm/guest"
 
 
+@functools.cache
 def fingerprint(*folders: str) -> str:
-    """Of the files of these folders that git knows, as they are now."""
+    """Of the files of these folders that git knows, as they are when this process asks first."""
     names = subprocess.run(["git", "-C", TOP, "ls-files", "-z", *folders], check=True, capture_output=True).stdout
     h = hashlib.sha256()
     for name in filter(None, names.decode().split("\0")):
