@@ -32,6 +32,7 @@ def imported(path: Path) -> Iterator[Path]:
             yield from filter(Path.is_file, (GUEST / "lib" / f"{n.removeprefix('lib').strip('.')}.py" for n in names))
 
 
+@functools.cache
 def test_sources(suite: str) -> list[str]:
     """All that a suite of the guest runs but what it starts: its tests, the fixtures, and what they import."""
     found, new = set(), {GUEST / f"test_{suite}.py", GUEST / "conftest.py"}
@@ -51,13 +52,19 @@ def expression(suite: str, test: str) -> str:
     return " and not ".join([test, *(other for other in tests_of(suite) if test in other and other != test)])
 
 
+@functools.cache
+def places_of_tests(text: str) -> list[tuple[str, int, int]]:
+    """Name, first line with its decorators, end; from 0 on."""
+    found = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    return [(f.name, min([f.lineno, *(d.lineno for d in f.decorator_list)]) - 1, f.end_lineno) for f in found]
+
+
 def without_other_tests(text: str, test: str) -> str:
     """A file of tests, as far as one of them depends on it: no test calls another one."""
     lines = text.splitlines(keepends=True)
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and node.name != test:
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            lines[first - 1 : node.end_lineno] = [""] * (node.end_lineno - first + 1)
+    for name, first, end in places_of_tests(text):
+        if name != test:
+            lines[first:end] = [""] * (end - first)
     return "".join(lines)
 
 
