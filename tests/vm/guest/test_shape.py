@@ -452,19 +452,15 @@ def test_member_fails_that_clean_copies_go_to(make_disk, kernel_log):
     larder(*add(stack, ssds[2]), "--no-wait")
     lost: list[int] = []
     copied = 14  # slots: two records fit into a segment, which stays open behind the first one
-
-    def goes_to(trace: simdisk.Trace) -> list[int]:
-        return [i for i, s in enumerate(ssds) if any(c.sectors == 8 * copied + 8 for c in trace.commands(s, "write"))]
-
     with simdisk.Trace() as trace:
         for sector in range(65536, 196608, 256):
             trace.clear()
             stack.volume.read(sector, 8 * copied)
             stack.cache.message("commit")
-            # with its commit block: on both members, or on one of them and on that which joins, and is slow
-            wait_for(lambda: len(goes_to(trace)) == 2, 60, "the copies")
-            lost = [i for i in goes_to(trace) if i != 2]
-            if len(lost) == 1:
+            # with its commit block: on both members, or on one of them and on that which joins
+            goes_to = [i for i, s in enumerate(ssds) if any(c.sectors == 8 * copied + 8 for c in trace.commands(s, "write"))]
+            lost = [i for i in goes_to if i != 2]
+            if len(goes_to) == 2 and len(lost) == 1:
                 break
     assert len(lost) == 1 and states(stack) == "active/active/joining"
     kill(ssds[lost[0]])
