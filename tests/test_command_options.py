@@ -56,6 +56,12 @@ def test_start_of_a_volume(larder, described):
     assert run.stdout.strip().endswith(" 6 share_max 50 quiet off class special'")
     said = larder("assemble", "--all", "--dry-run").stdout
     assert "2 commit always'" in said and " 6 class special share_max 50 quiet on'" in said
+    # with its pins; what is given goes before it
+    of_volume(described, "fill=off", **{"class": "lba-8-16:pin-75/any:cache"})
+    run = larder("volume", "start", "data", "--dry-run")
+    assert run.stdout.strip().endswith(" 4 fill off class lba-8-16:pin-75/any:cache'")
+    run = larder("volume", "start", "data", "--option", "class=any:bypass", "--option", "fill=on", "--dry-run")
+    assert run.stdout.strip().endswith(" 4 class any:bypass fill on'")
 
 
 def test_they_are_shown(larder, described):

@@ -182,18 +182,6 @@ def test_class_keeps_pins(described, change):
     one_line(change("--class", "x" * 511, code=USAGE), "--class")
 
 
-def test_stored_class_at_each_start(larder, described):
-    """By `volume start`, too, with its pins; what is given there goes before it."""
-    described.volume(described.plain | {"class": "lba-8-16:pin-75/any:cache", "options": "fill=off"})
-
-    def table(*options):
-        lines = larder("volume", "start", "data", "--dry-run", *options).stdout.splitlines()
-        return lines[-1].split(" /dev/mapper/larder-cache-fast ")[1].rstrip("'")
-
-    assert table() == "4 fill off class lba-8-16:pin-75/any:cache"
-    assert table("--option", "class=any:bypass", "--option", "fill=on") == "4 class any:bypass fill on"
-
-
 def test_mode_of_a_stopped_stack(described, change):
     """Superblock and description say the same, by either verb."""
     change("--mode", "writethrough", "--backing-label", "films")
