@@ -88,8 +88,8 @@ def rescue(monkeypatch, explorer, capsys, kept):
     module = load(TESTS / "crash/rescue")
     monkeypatch.setattr(module, "programs", lambda command: [explorer.parent])
 
-    def run(command: str, *arguments: str) -> tuple[int, str]:
-        (kept / "argv").write_text(json.dumps(words("false")[:-4]) + "\n" + json.dumps(words(command)) + "\n")
+    def run(command: str, *arguments: str, more: tuple[str, ...] = ()) -> tuple[int, str]:
+        (kept / "argv").write_text(json.dumps(words("false")[:-4]) + "\n" + json.dumps(words(command) + [*more]) + "\n")
         monkeypatch.setattr(sys, "argv", ["rescue", *arguments])
         status = module.main()
         return status, capsys.readouterr().out
@@ -123,6 +123,31 @@ def test_wrong_state_alone(rescue, kept):
         assert arguments[:7] == ["tests/crash/run", "--kernel", "6.12.0", "--exploration", "2", "--again", str(kept)]
         assert arguments[7:] == mine[kernel.index(arguments)][4:]
     assert rescue("true", *mine[0][1:])[0] == 0
+
+
+def sum_of(data: bytes) -> int:
+    """As tests/crash/judge.c has it."""
+    total = 0xCBF29CE484222325
+    for (word,) in struct.iter_unpack("<Q", data):
+        total = (total ^ word) * 0x100000001B3 % (1 << 64)
+        total ^= total >> 32
+    return total
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_what_the_stack_has_read(rescue, kept, right):
+    """States that were started are tried without the stack, and no others: the same must be found.  Of two the second is another one."""
+    sums = {0: sum_of(struct.pack("<Q", sum_of(bytes(4096)))), 1: sum_of(struct.pack("<Q", sum_of(b"\xff" * 4096)))}
+    open_all = 1 + WRITES  # position: behind the mark and the writes
+    noted = [(open_all, 400000, sums[0]), (open_all, 400005, sums[1]), (open_all + 1, 400006, sums[not right])]
+    (kept / "noted-0").write_text("".join(f"{position} {kind} {total:x}\n" for position, kind, total in noted))
+    volume = ("--volume", "name=v,size=4096,backing=disk0,sector=0", "--note", "/somewhere/noted-0")
+    status, out = rescue("true", "--exploration", "2", str(kept), more=volume)
+    first = out.splitlines()[0] if right else out
+    assert status == (not right) and " states=3 " in first, out
+    assert ("volume v: is not what the stack has read first" in out) != right
+    if not right:
+        assert f"--exploration 2 {kept} {open_all + 1}.400006" in out.replace("'", "")
 
 
 def test_commands():
@@ -170,7 +195,7 @@ def test_each_workload_is_one_test(workload):
 )
 def test_total(monkeypatch, tmp_path, capsys, arguments, each, status):
     """A run by default that judged fewer states than it is for has failed."""
-    report = {"states": each, "again": 1, "alone": 1, "seconds": 1}
+    report = {"states": each, "again": 1, "alone": 1, "seconds": 1, "exhausted": 1, "extremes": 1}
     monkeypatch.setattr(RUN, "CACHE", tmp_path)
     monkeypatch.setattr(RUN, "part", lambda a, key, workload, shard: [report | {"workload": workload}])
     monkeypatch.setattr(sys, "argv", ["run", *arguments])

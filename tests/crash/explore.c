@@ -27,10 +27,14 @@ static void usage(FILE *f)
 	      "  --check COMMAND    must succeed after the first reads; /tmp/explore.sums has what the marks \"sum ...\" before the cut say\n"
 	      "  --alone COMMAND    brings the content to the backings without the stack: must succeed, and give what the stack reads then\n"
 	      "  --alone-each N     of each N-th state (default 1)\n"
+	      "  --note FILE        gets what is read first of each state; --noted FILE, with --images: these states are tried, and no others, and what\n"
+	      "                     --alone leaves must be what was read\n"
 	      "  --name NAME        of the workload, for the report\n"
 	      "  --seed N           (default 1)\n"
 	      "  --states N         about so many (default 1000)\n"
-	      "  --each N           states of a position (default 3); of those with up to three open writes all, of some others too\n"
+	      "  --each N           states of a position (default 3); of those with up to three open writes all, and of some others\n"
+	      "  --complete N       of one of N positions all states, or all extremes, if these are no more than half of the states (default 8; with\n"
+	      "                     --images also of all others, if they are no more than a 16th)\n"
 	      "  --deep N           each N-th state is also evicted, written back, restarted, cut off again (default 8; 0: none)\n"
 	      "  --cuts N           second power cuts, before and after the first read (default 2)\n"
 	      "  --begin TEXT, --end TEXT   the marks between which positions are (default \"begin\", \"end\")\n"
@@ -42,8 +46,8 @@ static void usage(FILE *f)
 }
 
 struct choice {
-	const char *recording, *name, *begin, *end, *images;
-	uint64_t seed, states, each, deep, cuts, shard, shards, failures;
+	const char *recording, *name, *begin, *end, *images, *note, *noted;
+	uint64_t seed, states, each, complete, deep, cuts, shard, shards, failures;
 	uint64_t only, only_kind;
 	bool only_deep;
 };
@@ -56,8 +60,6 @@ struct walk {
 	uint64_t positions, exhausted, extremes;
 	double report;
 };
-
-#define COMPLETE_EACH	20u	/* of so many positions one is tried completely, if it takes no more than half of the states */
 
 
 static bool number(const char *s, uint64_t *v, char end)
@@ -171,15 +173,15 @@ static bool parse_shard(struct choice *o, const char *arg)
 	return of && number(arg, &o->shard, '/') && number(of + 1, &o->shards, 0) && o->shard < o->shards;
 }
 
-enum { OPT_RECORDING = 256, OPT_DISK, OPT_VOLUME, OPT_TABLE, OPT_EVICT, OPT_DRAIN, OPT_DRAINED, OPT_CHECK, OPT_START, OPT_STOP, OPT_ALONE, OPT_ALONE_EACH, OPT_IMAGES, OPT_NAME, OPT_SEED, OPT_STATES, OPT_EACH,
-	OPT_DEEP, OPT_CUTS, OPT_BEGIN, OPT_END, OPT_SHARD, OPT_ONLY, OPT_KEEP, OPT_SECOND, OPT_FAILURES, OPT_HELP };
+enum { OPT_RECORDING = 256, OPT_DISK, OPT_VOLUME, OPT_TABLE, OPT_EVICT, OPT_DRAIN, OPT_DRAINED, OPT_CHECK, OPT_START, OPT_STOP, OPT_ALONE, OPT_ALONE_EACH, OPT_IMAGES, OPT_NOTE,
+	OPT_NOTED, OPT_NAME, OPT_SEED, OPT_STATES, OPT_EACH, OPT_COMPLETE, OPT_DEEP, OPT_CUTS, OPT_BEGIN, OPT_END, OPT_SHARD, OPT_ONLY, OPT_KEEP, OPT_SECOND, OPT_FAILURES, OPT_HELP };
 
 static const struct option long_options[] = {
 	{ "recording", 1, NULL, OPT_RECORDING }, { "disk", 1, NULL, OPT_DISK }, { "volume", 1, NULL, OPT_VOLUME },
 	{ "table", 1, NULL, OPT_TABLE }, { "evict", 1, NULL, OPT_EVICT }, { "drain", 1, NULL, OPT_DRAIN },
 	{ "drained", 1, NULL, OPT_DRAINED }, { "check", 1, NULL, OPT_CHECK }, { "name", 1, NULL, OPT_NAME }, { "seed", 1, NULL, OPT_SEED },
 	{ "states", 1, NULL, OPT_STATES }, { "each", 1, NULL, OPT_EACH }, { "deep", 1, NULL, OPT_DEEP }, { "cuts", 1, NULL, OPT_CUTS },
-	{ "shard", 1, NULL, OPT_SHARD },
+	{ "shard", 1, NULL, OPT_SHARD }, { "complete", 1, NULL, OPT_COMPLETE }, { "note", 1, NULL, OPT_NOTE }, { "noted", 1, NULL, OPT_NOTED },
 	{ "begin", 1, NULL, OPT_BEGIN }, { "end", 1, NULL, OPT_END }, { "only", 1, NULL, OPT_ONLY }, { "keep", 1, NULL, OPT_KEEP },
 	{ "second", 1, NULL, OPT_SECOND }, { "failures", 1, NULL, OPT_FAILURES },
 	{ "start", 1, NULL, OPT_START }, { "stop", 1, NULL, OPT_STOP }, { "alone", 1, NULL, OPT_ALONE },
@@ -195,6 +197,8 @@ static bool parse_number(struct choice *o, int opt, const char *arg)
 		return number(arg, &o->states, 0) && o->states;
 	case OPT_EACH:
 		return number(arg, &o->each, 0) && o->each;
+	case OPT_COMPLETE:
+		return number(arg, &o->complete, 0) && o->complete;
 	case OPT_DEEP:
 		return number(arg, &o->deep, 0);
 	case OPT_CUTS:
@@ -214,6 +218,12 @@ static bool parse_option(struct choice *o, struct recording *r, struct stack *s,
 		return parse_disk(r, arg);
 	case OPT_IMAGES:
 		o->images = arg;
+		return true;
+	case OPT_NOTE:
+		o->note = arg;
+		return true;
+	case OPT_NOTED:
+		o->noted = arg;
 		return true;
 	case OPT_VOLUME:
 		return parse_volume(r, arg);
@@ -332,7 +342,9 @@ static int walk(struct walk *w, uint64_t from, uint64_t to)
 		p = b > a ? a + rng_below(&rng, b - a) : a;
 		while (p + 1 < b && !recording_matters(w->r, p))
 			p++;
-		complete = rng_below(&rng, COMPLETE_EACH) ? 0 : o->states / o->shards / 2;
+		complete = o->states / o->shards / 2;
+		if (rng_below(&rng, o->complete))
+			complete = o->images ? complete / 8 : 0;
 		if (k % o->shards != o->shard)
 			continue;
 		mine++;
@@ -352,11 +364,40 @@ static int walk(struct walk *w, uint64_t from, uint64_t to)
 	return 0;
 }
 
+static int walk_noted(struct walk *w)
+{
+	const struct choice *o = w->o;
+	uint64_t position, kind;
+	int err = 0;
+
+	while (!err && w->t.failed < o->failures && judge_noted(w->r, w->s->noted, &position, &kind)) {
+		if (o->only && (position != o->only || kind != o->only_kind))
+			continue;
+		if (!w->positions || position != w->r->position)
+			err = go(w, position);
+		if (!err)
+			try_state(w, kind, false);
+	}
+	return err;
+}
+
+/* The files that states are noted in, or were. */
+static bool open_notes(const struct choice *o, struct stack *s)
+{
+	const char *path = o->note ? o->note : o->noted;
+	FILE *f = path ? fopen(path, o->note ? "w" : "r") : NULL;
+
+	*(o->note ? &s->note : &s->noted) = f;
+	if (path && !f)
+		fprintf(stderr, "explore: %s: %s\n", path, strerror(errno));
+	return !path || f;
+}
+
 int main(int argc, char **argv)
 {
 	static struct disk disks[MAX_DISKS];
 	static struct volume volumes[MAX_VOLUMES];
-	struct choice o = { .name = "?", .begin = "begin", .end = "end", .seed = 1, .states = 1000, .each = 3, .deep = 8, .cuts = 2, .shards = 1, .failures = 3 };
+	struct choice o = { .name = "?", .begin = "begin", .end = "end", .seed = 1, .states = 1000, .each = 3, .complete = 8, .deep = 8, .cuts = 2, .shards = 1, .failures = 3 };
 	struct recording r = { .disk = disks, .volume = volumes };
 	struct stack s = { .alone_each = 1 };
 	struct walk w = { .o = &o, .r = &r, .s = &s };
@@ -374,11 +415,12 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	if (!o.recording || !r.nr_disks || !(s.nr_tables || s.start || (o.images && s.alone)) || optind != argc) {
+	if (!o.recording || !r.nr_disks || !(s.nr_tables || s.start || (o.images && s.alone)) || (o.noted && (o.note || !o.images)) ||
+	    optind != argc) {
 		usage(stderr);
 		return 2;
 	}
-	if (recording_load(&r, o.recording) || judge_init(&r))
+	if (!open_notes(&o, &s) || recording_load(&r, o.recording) || judge_init(&r))
 		return 2;
 	if (o.images && disks_in(&r, o.images)) {
 		fprintf(stderr, "explore: %s: the images cannot be made: %s\n", o.images, strerror(errno));
@@ -388,12 +430,16 @@ int main(int argc, char **argv)
 	to = recording_find(&r, o.end);
 	to = to ? to : r.nr;
 	w.report = start;
-	if (o.only)
+	if (o.noted)
+		err = walk_noted(&w);
+	else if (o.only)
 		err = go(&w, o.only) || (try_state(&w, o.only_kind, o.only_deep), 0);
 	else
 		err = walk(&w, from, to);
 	if (!o.images)
 		control("record size=0");
+	if (s.note && fclose(s.note))
+		err = -errno;
 	printf("explore workload=%s result=%s states=%llu again=%llu alone=%llu wrong=%llu positions=%llu exhausted=%llu "
 	       "extremes=%llu entries=%llu seconds=%.0f put=%.0f start=%.0f read=%.0f stop=%.0f\n", o.name, err ? "failed" : w.t.failed ? "wrong" : "ok",
 	       (unsigned long long)w.t.states, (unsigned long long)w.t.again, (unsigned long long)w.t.alone,

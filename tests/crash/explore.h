@@ -73,6 +73,7 @@ struct volume {
 	uint8_t *seen, *again;
 	struct found *found;
 	uint64_t *sum[2];	/* of the pieces of one that no oracle knows: without the stack, read from it */
+	uint64_t read_before;	/* sum of what the stack has read first of this state, as it was noted */
 };
 
 struct recording {
@@ -165,6 +166,8 @@ struct stack {
 	const char *check;		/* a command that must succeed when all runs */
 	const char *alone;		/* a command that brings all content to the backings without the stack; of each so many states */
 	uint64_t alone_each;
+	FILE *note;			/* gets a line of each state: what the stack has read first; NULL: none */
+	FILE *noted;			/* such lines: the same must be found without the stack; NULL: none */
 	const char *second;		/* not NULL: only this second power cut, in the recording that keep names */
 	const char *keep;		/* and "-POSITION.KIND": file for the recording of a start that a second power cut broke */
 };
@@ -178,5 +181,7 @@ struct tally {
 /* The state is on no disk yet.  deep: evict, drain, restart, and cuts of the power in the middle of it.  True: it is right. */
 bool judge(struct recording *r, const struct stack *s, uint64_t seed, uint64_t kind, unsigned int deep, struct tally *t);
 int judge_init(struct recording *r);
+/* The next state that was noted: judge() is to be called with it. */
+bool judge_noted(struct recording *r, FILE *noted, uint64_t *position, uint64_t *kind);
 
 #endif

@@ -364,8 +364,11 @@ static int read_sums(const struct volume *v, int fd, uint64_t offset, uint64_t *
 	return err;
 }
 
-/* Of those that no oracle knows.  Before anything else is done with them: a mount writes. */
-static bool sum_others(struct run *u, bool stack)
+/*
+ * Of those that no oracle knows.  Before anything else is done with them: a mount writes.
+ * compared: with what was found without the stack.
+ */
+static bool sum_others(struct run *u, bool stack, bool compared)
 {
 	const struct volume *v;
 	uint64_t i;
@@ -380,13 +383,63 @@ static bool sum_others(struct run *u, bool stack)
 			err = read_sums(v, disk_open(&u->r->disk[v->backing]), v->backing_sector * SECTOR, v->sum[0]);
 		if (err)
 			return wrong(u, "cannot be read", err);
-		for (i = 0; stack && i < nr_pieces(v); i++) {
+		for (i = 0; compared && i < nr_pieces(v); i++) {
 			if (v->sum[0][i] == v->sum[1][i])
 				continue;
 			printf("WRONG %s%s: volume %s: is not what was found without the stack, from byte %llu on\n", u->when, u->cut,
 			       v->name, (unsigned long long)i * PIECE);
 			return false;
 		}
+	}
+	return true;
+}
+
+/* Of what was found last of one that has a backing. */
+static uint64_t found_sum(const struct volume *v, bool stack)
+{
+	return has_oracle(v) ? sum_of(v->seen, v->model.sectors * SECTOR) : sum_of((const uint8_t *)v->sum[stack], nr_pieces(v) * sizeof(**v->sum));
+}
+
+/* "POSITION KIND SUM...", of what has a backing. */
+static void note_state(const struct run *u)
+{
+	const struct volume *v;
+
+	fprintf(u->s->note, "%llu %llu", (unsigned long long)u->r->position, (unsigned long long)u->kind);
+	for (v = u->r->volume; v < u->r->volume + u->r->nr_volumes; v++)
+		if (v->backing >= 0)
+			fprintf(u->s->note, " %llx", (unsigned long long)found_sum(v, true));
+	fprintf(u->s->note, "\n");
+}
+
+bool judge_noted(struct recording *r, FILE *noted, uint64_t *position, uint64_t *kind)
+{
+	unsigned long long at, which, sum;
+	struct volume *v;
+
+	if (fscanf(noted, "%llu %llu", &at, &which) != 2)
+		return false;
+	*position = at;
+	*kind = which;
+	for (v = r->volume; v < r->volume + r->nr_volumes; v++) {
+		if (v->backing < 0)
+			continue;
+		if (fscanf(noted, "%llx", &sum) != 1)
+			return false;
+		v->read_before = sum;
+	}
+	return true;
+}
+
+static bool as_noted(struct run *u)
+{
+	const struct volume *v;
+
+	for (v = u->r->volume; v < u->r->volume + u->r->nr_volumes; v++) {
+		if (v->backing < 0 || found_sum(v, false) == v->read_before)
+			continue;
+		printf("WRONG %s: volume %s: is not what the stack has read first\n", u->when, v->name);
+		return false;
 	}
 	return true;
 }
@@ -425,22 +478,43 @@ static bool put_state(struct run *u)
 	return ok;
 }
 
-/* The recording of the first start is at the position of the cut. */
-static bool cut_again(struct run *u, struct recording *second, uint64_t seed, uint64_t kind)
+/* The recording of the first start: as far as it came to the disks. */
+static bool put_again(struct run *u, struct recording *second, uint64_t position, uint64_t seed, uint64_t kind)
 {
-	bool ok, served = second->position >= recording_find(second, SERVE);
-	uint64_t position = second->position;
+	recording_rewind(second);
+	return (!recording_advance(second, position) && put_state(u) && !disks_write_due(second, false) && !disks_write_open(second, seed, kind)) ||
+		wrong(u, "the state cannot be made", 0);
+}
+
+/* What the backings hold is what was seen, or, fresh, what may be: from then on it is what was seen. */
+static bool alone(struct run *u, const char *when, bool fresh)
+{
+	u->when = when;
+	u->t->alone++;
+	if (!command(u->s->alone))
+		return wrong(u, u->s->alone, 0);
+	return read_backings(u, when, fresh) && (disks_are_images() || sum_others(u, false, false));
+}
+
+static bool cut_again(struct run *u, struct recording *second, uint64_t position, uint64_t seed, uint64_t kind)
+{
+	bool ok, fresh = position < recording_find(second, SERVE), compared = u->s->alone && u->t->again % u->s->alone_each == 0;
 
 	snprintf(u->t->second, sizeof(u->t->second), "%llu.%llu.%llu", (unsigned long long)position, (unsigned long long)kind,
 		 (unsigned long long)seed);
 	snprintf(u->cut, sizeof(u->cut), " (second power cut: %s)", u->t->second);
 	u->when = "second start";
-	if (!put_state(u) || disks_write_due(second, false) || disks_write_open(second, seed, kind))
-		return wrong(u, "the state cannot be made", 0);
-	if (!start(u))
-		return false;
-	ok = read_all(u, "second start", !served) && read_all(u, "second start, read again", false) && check(u) && take_writes(u);
-	ok &= stop(u);
+	ok = put_again(u, second, position, seed, kind);
+	if (ok && compared)
+		ok = alone(u, "second start, without the stack", fresh) && put_again(u, second, position, seed, kind);
+	u->when = "second start";
+	if (ok && start(u)) {
+		ok = read_all(u, "second start", fresh && !compared) && (!compared || sum_others(u, true, true)) &&
+			read_all(u, "second start, read again", false) && check(u) && take_writes(u);
+		ok &= stop(u);
+	} else {
+		ok = false;
+	}
 	if (ok) {
 		*u->t->second = 0;
 		return true;
@@ -455,7 +529,7 @@ static bool cut_at(struct run *u, struct recording *second, uint64_t position, s
 	uint64_t seed = rng_next(rng) >> 32;
 
 	recording_rewind(second);
-	return !recording_advance(second, position) && cut_again(u, second, seed, state_choose(second, rng));
+	return !recording_advance(second, position) && cut_again(u, second, position, seed, state_choose(second, rng));
 }
 
 static bool cuts_again(struct run *u, struct recording *second, unsigned int cuts, struct tally *t)
@@ -526,10 +600,10 @@ static bool once_more(struct run *u, struct tally *t)
 	bool ok;
 
 	if (sscanf(u->s->second, "%llu.%llu.%llu", &position, &kind, &seed) != 3 || recording_load(&second, kept(u)) ||
-	    position > second.nr || recording_advance(&second, position))
+	    position > second.nr)
 		return wrong(u, "no such second power cut", 0);
+	ok = cut_again(u, &second, position, seed, kind);
 	t->again++;
-	ok = cut_again(u, &second, seed, kind);
 	recording_free(&second);
 	return ok;
 }
@@ -550,18 +624,6 @@ static bool afterwards(struct run *u, unsigned int cuts, struct tally *t)
 	return ok;
 }
 
-/* What the backings hold is what was seen from then on. */
-static bool alone(struct run *u)
-{
-	u->when = "without the stack";
-	u->t->alone++;
-	if (!put_state(u))
-		return wrong(u, "the state cannot be made", 0);
-	if (!command(u->s->alone))
-		return wrong(u, u->s->alone, 0);
-	return read_backings(u, u->when, true) && (disks_are_images() || sum_others(u, false));
-}
-
 /* compared: with what whoever knows no stack finds, who has been asked. */
 static bool judge_start(struct run *u, bool compared, unsigned int deep)
 {
@@ -577,9 +639,11 @@ static bool judge_start(struct run *u, bool compared, unsigned int deep)
 		mark(SERVE);
 	if (s->second)
 		deep = 0;
-	ok = (!compared || read_all(u, "first read, beside what was found without the stack", false)) &&
-		(compared ? sum_others(u, true) : read_all(u, "first read", true)) && check(u) && read_all(u, "read again", false) &&
-		(deep ? deeper(u) : take_writes(u));
+	ok = read_all(u, compared ? "first read, beside what was found without the stack" : "first read", !compared) &&
+		(!(compared || s->note) || sum_others(u, true, compared));
+	if (ok && s->note)
+		note_state(u);
+	ok = ok && check(u) && read_all(u, "read again", false) && (deep ? deeper(u) : take_writes(u));
 	ok &= stop(u);
 	if (ok && s->second)
 		return once_more(u, u->t);
@@ -595,10 +659,10 @@ bool judge(struct recording *r, const struct stack *s, uint64_t seed, uint64_t k
 
 	t->states++;
 	*t->second = 0;
-	if (compared && !alone(&u))
+	if (compared && !(put_state(&u) ? alone(&u, "without the stack", true) : wrong(&u, "the state cannot be made", 0)))
 		return false;
 	if (disks_are_images())
-		return true;
+		return !s->noted || (sum_others(&u, false, false) && as_noted(&u));
 	u.log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (u.log >= 0)
 		lseek(u.log, 0, SEEK_END);

@@ -2,7 +2,8 @@
 """Crash states: for each workload a recording, and power cuts at its positions, in states that each may leave (tests/crash).
 
 LARDER_CRASH_STATES=N: so many of each workload; LARDER_CRASH_SHARD=I/N: the I-th part of them.
-LARDER_CRASH_ALONE=N: of each N-th `larder rescue` gives what the kernel reads.
+LARDER_CRASH_DEEP=N: each N-th is also evicted, written back, started again, and cut off again, twice.
+LARDER_CRASH_ALONE=N: of each N-th `larder rescue` gives what the kernel reads, here; of each it does so by tests/crash/rescue.
 LARDER_CRASH_KEEP=1: recordings are kept even if nothing is wrong, for tests/crash/rescue.
 LARDER_CRASH_TOTAL=N: so many at least of all workloads together.
 LARDER_CRASH_AGAIN=DIRECTORY:STATE:SECOND:EXPLORATION: that state alone.
@@ -22,8 +23,8 @@ from lib.larder import Cache, Volume, larder
 from lib.mounted import Database, Files, Mounted
 
 STATES = int(os.environ.get("LARDER_CRASH_STATES", "160"))
-DEEP = int(os.environ.get("LARDER_CRASH_DEEP", "8"))
-ALONE = int(os.environ.get("LARDER_CRASH_ALONE", "4"))
+DEEP = int(os.environ.get("LARDER_CRASH_DEEP", "4"))
+ALONE = int(os.environ.get("LARDER_CRASH_ALONE", "16"))
 SHARD = os.environ.get("LARDER_CRASH_SHARD", "0/1")
 TOTAL = int(os.environ.get("LARDER_CRASH_TOTAL", "0"))
 AGAIN = os.environ.get("LARDER_CRASH_AGAIN")
@@ -41,7 +42,7 @@ MODES = "n=$(($1 % 3)); set -- writeback writethrough writearound; shift $n; dms
 
 def explore(r: Recording, **options: object) -> None:
     """A quarter of the states asked for at least must have been made: a recording in which nothing is at risk shows nothing."""
-    options = {"states": STATES, "deep": DEEP, "alone_each": ALONE, "shard": SHARD} | options
+    options = {"states": STATES, "deep": DEEP, "cuts": 1, "alone_each": ALONE, "shard": SHARD} | options
     report = r.explore(**options)
     reports.append(report)
     assert report["states"] * int(SHARD.split("/")[1]) >= options["states"] / 4
@@ -427,9 +428,15 @@ def test_found(recording, make_oracle):
 
 
 def test_found_behind_a_second_cut(recording, make_oracle, tmp_path):
-    """A check that says no there, and never before: the command that is printed finds that second power cut wrong again."""
+    """A check, or what reads it without the stack, that says no there, and never before: the command that is printed finds that second
+    power cut wrong again."""
     record(recording, make_oracle, MB, ops=200)
     once = tmp_path / "once"
+    rescue, recording.alone = recording.alone, f"[ ! -e {once} ] && touch {once} && {recording.alone}"
+    with pytest.raises(AssertionError, match="WRONG second start, without the stack"):
+        recording.explore(states=1, deep=1, failures=1)
+    recording.alone = rescue
+    once.unlink()
     recording.check = f"[ ! -e {once} ] && touch {once}"
     with pytest.raises(AssertionError, match=r"WRONG check \(second power cut") as raised:
         recording.explore(states=2, deep=1, failures=1)

@@ -76,6 +76,7 @@ class Recording:
         self.disks: dict[str, dict] = {}
         self.regions: list[Region] = []
         self.others: list[str] = []  # volumes that no oracle knows, as the explorer's words have them
+        self.explored = 0
         self.tables: list[tuple[str, str]] = []
         self.evict: list[str] = []
         self.drain: list[str] = []
@@ -132,7 +133,8 @@ class Recording:
         recording is kept."""
         keep = RESULTS / f"crash-{self.name}"
         keep.mkdir(exist_ok=True)
-        argv = self.argv(keep=keep / "second", **options)
+        argv = self.argv(keep=keep / "second", note=keep / f"noted-{self.explored}", **options)
+        self.explored += 1
         hurry()
         make_anew(self.disks)
         run = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
@@ -165,6 +167,7 @@ def replay(directory: Path, only: str, second: str, exploration: int) -> subproc
     argv[argv.index("--recording") + 1] = str(directory / "recording")
     hurry()
     argv[argv.index("--keep") + 1] = str(directory / "second" if second else RESULTS / "second")
+    argv[argv.index("--note") + 1] = "/dev/null"
     argv += ["--only", only] + (["--second", second] if second else [])
     return subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
 
