@@ -70,6 +70,13 @@ def test_what_the_kernel_has_is_in_the_model():
     assert not (ENTRIES | EXTENTS | STATES) - constants(model)
 
 
+def test_states_of_a_volume_are_in_the_model():
+    """But for how far one is whose cache has failed, which the model has as FAILED until it is PASSING."""
+    body = re.search(r"^static const char \*volume_state_name\(.*?^\}", STATUS, re.MULTILINE | re.DOTALL)[0]
+    named = set(re.findall(r'"([a-z-]+)"', body))
+    assert named == {name.lower() for name in STATES - {"FAILED"}} | {"leaving", "cache-failed"}
+
+
 @pytest.mark.parametrize("number", [8, 9])
 def test_rules_of_the_design_exist(number):
     """A name that looks like one is a rule of the model, a variant of one, or at least a planted bug."""
