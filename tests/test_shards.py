@@ -54,7 +54,7 @@ def test_no_such_shard(words):
 # They use the module as others do, or are about something else; those of the host boot and kill machines
 NOT_IN_CHECK_DEBUG = {
     *("command", "stack", "stacks", "stack_daemon", "assemble", "members", "jobs", "legs", "devices", "integrity", "keys", "pins"),
-    *("md_flush", "snapshots", "filesystems", "rescue", "backup", "recipes", "advise", "above_below", "special"),
+    *("md_flush", "snapshots", "rescue", "backup", "recipes", "advise", "above_below", "special"),
     *("scale", "idle"),  # the memory of a small kernel; its clock
     *("crash", "crash_peers", "mutants", "soak", "rest", "stress"),  # targets of their own, and how they judge
 }

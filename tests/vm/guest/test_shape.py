@@ -437,45 +437,42 @@ def test_volume_is_resumed_into_a_start_with_a_join(make_disk, kernel_log):
 
 
 def test_member_fails_that_clean_copies_go_to(make_disk, kernel_log):
-    """With the one that joins, and with nobody else: those copies are given up, and the join ends though nobody reads any more."""
+    """One fails, and the other one as its successor is to get a copy: these are given up, and the join ends, though nobody reads."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
-    ssds = make_ssds(make_disk, (32, 32, 32))
+    ssds = make_ssds(make_disk, (32, 32, 32, 32))
     hdd = make_disk("hdd0", model="null", mb=128, wce=1)
     small = ("--segment-size", "128k")
-    options = {"cache_mirror": "all", "writeback": "off", "sequential_cutoff": 0}
-    stack = Stack(ssds[:2], hdd, format_cache=small, format_volume=("--cache", "c"), **options)
-    content = {i * 256: bytes([i + 1]) * 65536 for i in range(100)}
-    for sector, data in content.items():
-        stack.volume.write(sector, data)
-    stack.volume.flush()
-    ssds[2].fail(op="write", status="ok", delay_ms=500)
-    larder(*add(stack, ssds[2]), "--no-wait")
-    lost: list[int] = []
+    stack = Stack(ssds[:3], hdd, format_cache=small, format_volume=("--cache", "c"), cache_mirror="all", sequential_cutoff=0)
     copied = 14  # slots: two records fit into a segment, which stays open behind the first one
     with simdisk.Trace() as trace:
-        for sector in range(65536, 196608, 256):
-            trace.clear()
-            stack.volume.read(sector, 8 * copied)
-            stack.cache.message("commit")
-            # with its commit block: on both members, or on one of them and on that which joins
-            goes_to = [i for i, s in enumerate(ssds) if any(c.sectors == 8 * copied + 8 for c in trace.commands(s, "write"))]
-            lost = [i for i in goes_to if i != 2]
-            if len(goes_to) == 2 and len(lost) == 1:
-                break
-    assert len(lost) == 1 and states(stack) == "active/active/joining"
-    kill(ssds[lost[0]])
-    with contextlib.suppress(command.CommandError):
-        stack.cache.message("checkpoint")  # this writes to every SSD
-    wait_for(lambda: states(stack).split("/")[lost[0]] == "failed", 60, "the SSD to leave")
-    ssds[2].heal()
-    wait_for(lambda: states(stack).split("/")[2] == "active", 120, "the SSD to join")
+        stack.volume.read(65536, 8 * copied)
+        stack.cache.message("commit")
+        # with its commit block
+        goes_to = [(i, c.sector) for i, s in enumerate(ssds) for c in trace.commands(s, "write") if c.sectors == 8 * copied + 8]
+
+    def leaves(which: int) -> None:
+        with contextlib.suppress(command.CommandError):
+            stack.cache.message("checkpoint")  # this writes to every SSD
+        wait_for(lambda: states(stack).split("/")[which] == "failed", 60, "the SSD to leave")
+
+    (place, _), (lost, sector) = goes_to
+    lone = ({0, 1, 2} - {place, lost}).pop()
+    kill(ssds[place])
+    leaves(place)
+    ssds[lost].fail(op="read", status="ioerr", delay_ms=20000, from_=sector, to=sector + 8 * copied)  # what the one that joins is to get
+    larder("cache", "replace", stack.cache, place, ssds[3], "--yes", "--no-wait")
+    wait_for(lambda: ssds[lost].faults()[0]["hits"] > 0, 60, "the copy")
+    ssds[lost].fail(op="write,flush", status="ioerr")
+    leaves(lost)
+    assert states(stack).split("/")[place] == "joining"
+    wait_for(lambda: states(stack).split("/")[place] == "active", 120, "the SSD to join")
+    content = bytes([7]) * 65536
+    stack.volume.write(0, content)
     stack.volume.flush()
-    lone = 1 - lost[0]
-    resynced(stack)
     kill(ssds[lone])
-    stack.volume.write(0, content[0])
+    stack.volume.write(128, content)
     stack.volume.flush()
-    assert not [s for s, data in content.items() if stack.volume.read(s, 128) != data]
+    assert stack.volume.read(0, 256) == 2 * content and stack.volume.read(65536, 8 * copied) == bytes(4096 * copied)
     stack.stop()
 
 
