@@ -136,7 +136,7 @@ def sum_of(data: bytes) -> int:
 
 @pytest.mark.parametrize("right", [True, False])
 def test_what_the_stack_has_read(rescue, kept, right):
-    """States that were started are tried without the stack, and no others: the same must be found.  Of two the second is another one."""
+    """States that were started are tried without the stack, and no others: the same must be found."""
     sums = {0: sum_of(struct.pack("<Q", sum_of(bytes(4096)))), 1: sum_of(struct.pack("<Q", sum_of(b"\xff" * 4096)))}
     open_all = 1 + WRITES  # position: behind the mark and the writes
     noted = [(open_all, 400000, sums[0]), (open_all, 400005, sums[1]), (open_all + 1, 400006, sums[not right])]

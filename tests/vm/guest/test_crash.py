@@ -428,8 +428,7 @@ def test_found(recording, make_oracle):
 
 
 def test_found_behind_a_second_cut(recording, make_oracle, tmp_path):
-    """A check, or what reads it without the stack, that says no there, and never before: the command that is printed finds that second
-    power cut wrong again."""
+    """A check, or what reads without the stack, that says no there alone: the command that is printed finds that again."""
     record(recording, make_oracle, MB, ops=200)
     once = tmp_path / "once"
     rescue, recording.alone = recording.alone, f"[ ! -e {once} ] && touch {once} && {recording.alone}"

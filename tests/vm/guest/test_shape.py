@@ -437,7 +437,7 @@ def test_volume_is_resumed_into_a_start_with_a_join(make_disk, kernel_log):
 
 
 def test_member_fails_that_clean_copies_go_to(make_disk, kernel_log):
-    """One fails, and the other one as its successor is to get a copy: these are given up, and the join ends, though nobody reads."""
+    """One fails, the other as its successor is to get a copy: these are given up, and the join ends, though nobody reads."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
     ssds = make_ssds(make_disk, (32, 32, 32, 32))
     hdd = make_disk("hdd0", model="null", mb=128, wce=1)
@@ -459,7 +459,7 @@ def test_member_fails_that_clean_copies_go_to(make_disk, kernel_log):
     lone = ({0, 1, 2} - {place, lost}).pop()
     kill(ssds[place])
     leaves(place)
-    ssds[lost].fail(op="read", status="ioerr", delay_ms=20000, from_=sector, to=sector + 8 * copied)  # what the one that joins is to get
+    ssds[lost].fail(op="read", status="ioerr", delay_ms=20000, from_=sector, to=sector + 8 * copied)  # what the new one is to get
     larder("cache", "replace", stack.cache, place, ssds[3], "--yes", "--no-wait")
     wait_for(lambda: ssds[lost].faults()[0]["hits"] > 0, 60, "the copy")
     ssds[lost].fail(op="write,flush", status="ioerr")
