@@ -55,6 +55,7 @@ def change(path, old, new):
         ("[1, 2]", "[1]", {"test_one"}),
         ("== n", "!= n", {"test_one"}),
         ("    pass", "    assert True", {"test_one_more"}),
+        ("def test_one_more", "def test_new():\n    pass\n\n\ndef test_one_more", set()),
     ],
 )
 def test_a_change_of_another_test_is_none(suite, old, new, changed):

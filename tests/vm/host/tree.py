@@ -60,12 +60,12 @@ def places_of_tests(text: str) -> list[tuple[str, int, int]]:
 
 
 def without_other_tests(text: str, test: str) -> str:
-    """A file of tests, as far as one of them depends on it: no test calls another one."""
+    """A file of tests, as far as one of them depends on it: no test calls another one.  Blank lines are those of others, too."""
     lines = text.splitlines(keepends=True)
     for name, first, end in places_of_tests(text):
         if name != test:
             lines[first:end] = [""] * (end - first)
-    return "".join(lines)
+    return "".join(line for line in lines if line.strip())
 
 
 def test_fingerprint(suite: str, test: str, *folders: str) -> str:
