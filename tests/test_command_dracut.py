@@ -23,6 +23,7 @@ require_binaries() { [ "$*" = "/usr/sbin/larder /usr/lib/udev/larder-probe" ] &&
 modinfo() { [ "$*" = "-k 6.1.0 larder" ] && [ -z "$module_is_missing" ]; }
 dwarn() { say warned; }
 dfatal() { say "$*"; }
+lsinitrd() { [ "$*" = "$outfile" ] && [ "$image_has" != unknown ] && say "-rw-r--r-- 1 root root 9 Jan 1 1970 $image_has"; }
 # a device is called by its numbers here: / is on 9:0, on 253:1, on 8:0
 for_each_host_dev_and_slaves() { for d in 9:0 253:1 8:0; do ! "$1" $d || return 0; done; return 1; }
 mdadm() { [ "$*" = "--detail --export /dev/md127" ] && say MD_LEVEL=raid1 && say "MD_UUID=$of_array"; }
@@ -30,7 +31,7 @@ for f in instmods inst inst_multiple inst_rules inst_hook dracut_need_initqueue;
 	eval "$f() { say $f \\"\\$@\\"; }"
 done
 moddir=MODULE mount_needs= kernel=6.1.0
-: ${module_is_missing=}
+: ${module_is_missing=} ${image_has=usr/lib/modules/6.1.0/updates/dkms/larder.ko.xz}
 . "$module/module-setup.sh"
 """
 
@@ -110,6 +111,24 @@ def test_kernel_without_the_module(tmp_path, volume, missing):
     run = call("install", image=tmp_path / "image", root=root, module_is_missing=missing, outfile=str(tmp_path / "initrd"))
     stays = bool(volume and missing)
     assert (run.returncode, "stays as it is" in run.stdout) == (int(stays), stays), "what boots, if anything does"
+
+
+@pytest.mark.parametrize(
+    ("has", "stays"), [("usr/lib/modules/6.1.0/extra/larder.ko", True), ("sbin/larder", False), ("unknown", True), (None, False)]
+)
+@pytest.mark.parametrize("volume", ["", VOLUME])
+@pytest.mark.parametrize("hostonly", ["", "yes"])
+def test_image_of_before(tmp_path, has, stays, volume, hostonly):
+    """It stays where the next one would not boot, if that one does, or nobody can list it."""
+    root, outfile = larder_root(tmp_path, volume), tmp_path / "initrd"
+    if has:
+        outfile.touch()
+    more = {"outfile": str(outfile), "image_has": has or ""}
+    stays = stays and bool(volume)
+    run = call("check || exit 9", hostonly=hostonly, binaries="", root=root, **more)
+    assert (run.returncode, run.stderr, "stays as it is" in run.stdout) == (1 if stays else 9, "", stays), "the command is missing"
+    run = call("install", image=tmp_path / "image", root=root, module_is_missing="yes", **more)
+    assert (run.returncode, run.stderr, "stays as it is" in run.stdout) == (int(stays), "", stays), "the module is missing"
 
 
 @pytest.mark.parametrize("arrays", ["", "md127"])

@@ -374,7 +374,7 @@ def hook(
     if crypttab is not None:
         (tmp_path / "crypttab").write_text(crypttab)
     if installed:
-        (image / "lib/cryptsetup").mkdir(parents=True)
+        (image / "lib/cryptsetup").mkdir(parents=True, exist_ok=True)
         (image / "lib/cryptsetup/functions").touch()
     ours = {"LARDER_PROGRAM": "/bin/true", "LARDER_PROBE": "/bin/true", "LARDER_RULES": str(TOP / "udev"), "LARDER_ROOT": str(root)}
     env = os.environ | ours | {"DESTDIR": str(image), "PATH": f"{tmp_path}:{os.environ['PATH']}", "version": "6.1.0-9-amd64"} | more
@@ -429,23 +429,51 @@ def test_hook_of_a_kernel_without_the_module(tmp_path, module, volume):
     assert said == bool(not module and volume) and run.stderr.count("\n") == said
 
 
+IMAGE = "initrd.img-6.1.0-9-amd64"
+BOOTS = "usr/lib/modules/6.1.0-9-amd64/updates/dkms/larder.ko.xz"
+
+
+def image_of_before(tmp_path, has, lister=True):
+    """What lsinitramfs prints of it; lister: there is one."""
+    path = tmp_path / IMAGE
+    path.touch()
+    program(tmp_path, "lsinitramfs", f'[ "$*" = {path} ] && {str(lister).lower()} && printf "%s\\n" usr/sbin/init {has}')
+
+
 @pytest.mark.parametrize(("module", "volume"), [(True, OF_ROOT), (False, ""), (False, OF_ROOT)])
 def test_hook_leaves_the_image_that_boots(tmp_path, module, volume):
     """A module that does not build any more, as for an update of its package: update-initramfs runs all the same, and stops where a
     hook fails."""
-    (tmp_path / "initrd.img-6.1.0-9-amd64").touch()
+    image_of_before(tmp_path, BOOTS)
     fails = not module and bool(volume)
     run = hook(tmp_path, module=module, volume=volume, code=int(fails))
-    assert ("initrd.img-6.1.0-9-amd64 stays as it is" in run.stderr) == fails
+    assert (f"{IMAGE} stays as it is" in run.stderr) == fails
+
+
+@pytest.mark.parametrize(("has", "lister", "fails"), [("usr/sbin/larder", True, False), ("", True, False), ("", False, True)])
+@pytest.mark.parametrize("missing", ["module", "LARDER_PROGRAM"])
+def test_hook_of_an_image_that_does_not_boot_anyway(tmp_path, has, lister, fails, missing):
+    """It was made without the module: nothing is lost by another one, and a package's trigger must end.  Where nobody can list it
+    it may boot."""
+    image_of_before(tmp_path, has, lister)
+    words = {"module": False} if missing == "module" else {missing: "/nowhere/larder"}
+    run = hook(tmp_path, **words, code=int(fails))
+    assert (f"{IMAGE} stays as it is" in run.stderr) == fails and run.stderr.count("\n") == 1 + fails
 
 
 @pytest.mark.parametrize("which", ["LARDER_PROGRAM", "LARDER_PROBE"])
-def test_hook_without_the_command(tmp_path, which):
-    """By a PREFIX of another one, say."""
+@pytest.mark.parametrize("of_root", [True, False])
+def test_hook_without_the_command(tmp_path, which, of_root):
+    """By a PREFIX of another one, say.  Where root needs it, what boots stays."""
     run = hook(tmp_path, **{which: "/nowhere/larder"})
     (said,) = run.stderr.splitlines()
     assert "/nowhere/larder is not there" in said and "make install install-daemon" in said
     assert run.stdout == ""
+    image_of_before(tmp_path, BOOTS)
+    run = hook(tmp_path, **{which: "/nowhere/larder"}, volume=OF_ROOT if of_root else "", code=int(of_root))
+    assert (f"{IMAGE} stays as it is" in run.stderr) == of_root and run.stdout == ""
+    run = hook(tmp_path, **{which: "/nowhere/larder"}, known=False, volume="")
+    assert run.stderr.count("\n") == 1, "nobody knows what root is on: a chroot, say"
 
 
 def test_hook_adds_to_what_is_there(tmp_path):
