@@ -42,10 +42,11 @@ def call(function, *, hostonly="", binaries="yes", image="/nowhere", root="/nowh
     return subprocess.run(["bash", "-c", f"{STUBS}\n{function}\n"], capture_output=True, text=True, env=env)
 
 
-def larder_root(tmp_path, volume="", luks="", arrays="", lvs="", code=0):
+def larder_root(tmp_path, volume="", luks="", arrays="", lvs="", far="", code=0):
     """In the place of that script, which has tests of its own (test_command_initramfs.py)."""
     path = tmp_path / "larder-root"
-    case = f"case ${{1-}} in --luks) say {luks} ;; --arrays) say {arrays} ;; --lvs) say {lvs} ;; *) say {volume} ;; esac"
+    words = {"--luks": luks, "--arrays": arrays, "--lvs": lvs, "--far": far, "*": volume}
+    case = f"case ${{1-}} in {' '.join(f'{k}) say {v} ;;' for k, v in words.items())} esac"
     path.write_text(f'#!/bin/sh\nsay() {{ [ -z "$*" ] || echo "$*"; }}\n{case}\nexit {code}\n')
     path.chmod(0o755)
     return path
@@ -144,6 +145,15 @@ def test_arrays_below_root(tmp_path, arrays, hostonly):
         assert (words.read_text(), listed.read_text()) == (f"rd.md.uuid={ARRAY}\n", ARRAY + "\n")
     else:
         assert not words.exists() and not listed.exists()
+
+
+@pytest.mark.parametrize(("far", "crypttab", "warned"), [("", "", 0), ("two deep", "", 1), ("two deep", "deep UUID=1 none\n", 0)])
+def test_other_volumes_of_the_cache(tmp_path, far, crypttab, warned):
+    """Without one of them root's cache does not start without an SSD: that one is not reached is said, unless the image opens it."""
+    (tmp_path / "image/etc").mkdir(parents=True)
+    (tmp_path / "image/etc/crypttab").write_text(crypttab)
+    run = call("install", image=tmp_path / "image", root=larder_root(tmp_path, VOLUME, far=far))
+    assert (run.returncode, run.stderr, run.stdout.count("warned\n")) == (0, "", warned)
 
 
 @pytest.mark.parametrize("lvs", ["", "vg0/store"])

@@ -100,6 +100,16 @@ install_arrays() {
 	done
 }
 
+# The other volumes of root's cache: where one is not seen that does not start without an SSD.  Arrays and logical volumes are among those of root.
+install_others() {
+	local volume device
+	while read -r volume device; do
+		# shellcheck disable=SC2154
+		! sed 's/[[:space:]].*//' "$initdir/etc/crypttab" 2> /dev/null | grep -Fqx -e "$device" || continue
+		dwarn "larder: root's cache has the volume $volume, too, which is not seen in the initramfs (on $device): when an SSD is missing root does not start; give $volume another cache"
+	done < <(root_is_on --far || :)
+}
+
 install() {
 	local id=${LARDER_MACHINE_ID:-/etc/machine-id}
 	# shellcheck disable=SC2154
@@ -127,7 +137,8 @@ install() {
 		keep_image
 	fi
 	install_arrays
-	# below the volume, and stores of snapshots, to which nothing leads from root: the module lvm starts no others where the words name some
+	install_others
+	# below the volume, the others of its cache, and stores of snapshots, to which nothing leads from root: the module lvm starts no others where the words name some
 	root_is_on --lvs > "$initdir/etc/larder/lvs" || :
 	[ -s "$initdir/etc/larder/lvs" ] || rm -f "$initdir/etc/larder/lvs"
 	install_encrypted
