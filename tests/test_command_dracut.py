@@ -149,7 +149,7 @@ def test_arrays_below_root(tmp_path, arrays, hostonly):
 
 @pytest.mark.parametrize(("far", "crypttab", "warned"), [("", "", 0), ("two deep", "", 1), ("two deep", "deep UUID=1 none\n", 0)])
 def test_other_volumes_of_the_cache(tmp_path, far, crypttab, warned):
-    """Without one of them root's cache does not start without an SSD: that one is not reached is said, unless the image opens it."""
+    """Without one of them root's cache does not start without an SSD: it is said of one that the image does not reach."""
     (tmp_path / "image/etc").mkdir(parents=True)
     (tmp_path / "image/etc/crypttab").write_text(crypttab)
     run = call("install", image=tmp_path / "image", root=larder_root(tmp_path, VOLUME, far=far))

@@ -323,15 +323,16 @@ def test_stores_of_root(tmp_path, source):
         ("--arrays", ["md4", "md5", "md6", "md7"]),
         ("--lvs", ["vg/two"]),
         ("--beside", ["dm-27", "dm-31", "dm-35", "nbd0", "sdi"]),
+        ("--uuids", ["1", "2", "3", "4", "5", "6", "7", "8", "c", "d"]),
         ("--far", ["five sdi", "four deep", "three nbd0"]),
         ("--stores", []),
         ("--luks", []),
     ],
 )
 def test_other_volumes_of_the_cache_of_root(tmp_path, word, found):
-    """It starts without an SSD only where all that it knows are seen; and the end is found, though one leads to the other and back."""
+    """It starts without an SSD only where all that it knows are seen; one leads to another, and back: once."""
     assert larder_root(tmp_path, "/dev/dm-25", *([word] if word else [])) == (0, found)
-    alone = {"": [OF_ROOT], "--arrays": ["md0", "md1"]}.get(word, [])
+    alone = {"": [OF_ROOT], "--uuids": [OF_ROOT], "--arrays": ["md0", "md1"]}.get(word, [])
     assert larder_root(tmp_path / "alone", "/dev/dm-12", *([word] if word else [])) == (0, alone)
 
 
