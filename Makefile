@@ -12,6 +12,7 @@
 
 KVER ?= $(shell uname -r)
 PREFIX ?= /usr
+UDEV ?= /usr/lib/udev
 KERNEL ?= all
 export PREFIX DESTDIR
 
@@ -52,6 +53,7 @@ dkms-install:	## hand the module to DKMS, which builds it for every kernel insta
 	@kernel/dkms install
 
 dkms-uninstall:	## take it back
+	@udev/keep-root $(UDEV)/larder-root
 	@kernel/dkms uninstall
 
 dkms-try:	## try that in a clean Debian 12 in a chroot (root)

@@ -23,6 +23,7 @@ require_binaries() { [ "$*" = "/usr/sbin/larder /usr/lib/udev/larder-probe" ] &&
 modinfo() { [ "$*" = "-k 6.1.0 larder" ] && [ -z "$module_is_missing" ]; }
 dwarn() { say warned; }
 dfatal() { say "$*"; }
+lsinitrd() { [ "$*" = "$outfile" ] && [ "$image_has" != unknown ] && say "-rw-r--r-- 1 root root 9 Jan 1 1970 $image_has"; }
 # a device is called by its numbers here: / is on 9:0, on 253:1, on 8:0
 for_each_host_dev_and_slaves() { for d in 9:0 253:1 8:0; do ! "$1" $d || return 0; done; return 1; }
 mdadm() { [ "$*" = "--detail --export /dev/md127" ] && say MD_LEVEL=raid1 && say "MD_UUID=$of_array"; }
@@ -30,7 +31,7 @@ for f in instmods inst inst_multiple inst_rules inst_hook dracut_need_initqueue;
 	eval "$f() { say $f \\"\\$@\\"; }"
 done
 moddir=MODULE mount_needs= kernel=6.1.0
-: ${module_is_missing=}
+: ${module_is_missing=} ${image_has=usr/lib/modules/6.1.0/updates/dkms/larder.ko.xz}
 . "$module/module-setup.sh"
 """
 
@@ -41,10 +42,11 @@ def call(function, *, hostonly="", binaries="yes", image="/nowhere", root="/nowh
     return subprocess.run(["bash", "-c", f"{STUBS}\n{function}\n"], capture_output=True, text=True, env=env)
 
 
-def larder_root(tmp_path, volume="", luks="", arrays="", lvs="", code=0):
+def larder_root(tmp_path, volume="", luks="", arrays="", lvs="", far="", code=0):
     """In the place of that script, which has tests of its own (test_command_initramfs.py)."""
     path = tmp_path / "larder-root"
-    case = f"case ${{1-}} in --luks) say {luks} ;; --arrays) say {arrays} ;; --lvs) say {lvs} ;; *) say {volume} ;; esac"
+    words = {"--luks": luks, "--arrays": arrays, "--lvs": lvs, "--far": far, "*": volume}
+    case = f"case ${{1-}} in {' '.join(f'{k}) say {v} ;;' for k, v in words.items())} esac"
     path.write_text(f'#!/bin/sh\nsay() {{ [ -z "$*" ] || echo "$*"; }}\n{case}\nexit {code}\n')
     path.chmod(0o755)
     return path
@@ -112,6 +114,24 @@ def test_kernel_without_the_module(tmp_path, volume, missing):
     assert (run.returncode, "stays as it is" in run.stdout) == (int(stays), stays), "what boots, if anything does"
 
 
+@pytest.mark.parametrize(
+    ("has", "stays"), [("usr/lib/modules/6.1.0/extra/larder.ko", True), ("sbin/larder", False), ("unknown", True), (None, False)]
+)
+@pytest.mark.parametrize("volume", ["", VOLUME])
+@pytest.mark.parametrize("hostonly", ["", "yes"])
+def test_image_of_before(tmp_path, has, stays, volume, hostonly):
+    """It stays where the next one would not boot, if that one does, or nobody can list it."""
+    root, outfile = larder_root(tmp_path, volume), tmp_path / "initrd"
+    if has:
+        outfile.touch()
+    more = {"outfile": str(outfile), "image_has": has or ""}
+    stays = stays and bool(volume)
+    run = call("check || exit 9", hostonly=hostonly, binaries="", root=root, **more)
+    assert (run.returncode, run.stderr, "stays as it is" in run.stdout) == (1 if stays else 9, "", stays), "the command is missing"
+    run = call("install", image=tmp_path / "image", root=root, module_is_missing="yes", **more)
+    assert (run.returncode, run.stderr, "stays as it is" in run.stdout) == (int(stays), "", stays), "the module is missing"
+
+
 @pytest.mark.parametrize("arrays", ["", "md127"])
 @pytest.mark.parametrize("hostonly", ["", "yes"])
 def test_arrays_below_root(tmp_path, arrays, hostonly):
@@ -125,6 +145,15 @@ def test_arrays_below_root(tmp_path, arrays, hostonly):
         assert (words.read_text(), listed.read_text()) == (f"rd.md.uuid={ARRAY}\n", ARRAY + "\n")
     else:
         assert not words.exists() and not listed.exists()
+
+
+@pytest.mark.parametrize(("far", "crypttab", "warned"), [("", "", 0), ("two deep", "", 1), ("two deep", "deep UUID=1 none\n", 0)])
+def test_other_volumes_of_the_cache(tmp_path, far, crypttab, warned):
+    """Without one of them root's cache does not start without an SSD: it is said of one that the image does not reach."""
+    (tmp_path / "image/etc").mkdir(parents=True)
+    (tmp_path / "image/etc/crypttab").write_text(crypttab)
+    run = call("install", image=tmp_path / "image", root=larder_root(tmp_path, VOLUME, far=far))
+    assert (run.returncode, run.stderr, run.stdout.count("warned\n")) == (0, "", warned)
 
 
 @pytest.mark.parametrize("lvs", ["", "vg0/store"])

@@ -8,6 +8,7 @@ initramfs-tools itself, and a boot, are in the suite `root` of the VM.
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -190,6 +191,25 @@ BELOW = {
     "dm-21": ["sda"],  # a part of that logical volume
     "dm-22": ["dm-23"],
     "dm-23": ["sdb"],
+    "dm-24": ["sda"],  # a cache of several volumes: root's,
+    "dm-25": ["md4", "dm-24"],
+    "dm-26": ["dm-24", "dm-27"],  # one on LVM, on an array, with snapshots,
+    "dm-27": ["md5"],
+    "dm-28": ["dm-26"],
+    "dm-29": ["nbd0", "dm-24"],  # one of the network,
+    "dm-30": ["dm-31", "dm-24"],  # one inside of LUKS, on iSCSI,
+    "dm-31": ["sdi"],
+    "dm-32": ["sdi", "dm-24"],  # one on iSCSI,
+    "dm-33": ["dm-35", "dm-24"],  # one on a volume of another cache, one of whose volumes is on one of this cache
+    "dm-34": ["md6"],
+    "dm-35": ["md7", "dm-34"],
+    "dm-36": ["dm-25", "dm-34"],
+    "md4": ["sda"],
+    "md5": ["sda"],
+    "md6": ["sda"],
+    "md7": ["sda"],
+    "nbd0": [],
+    "sdi": [],
 }
 SNAPPED = "00000000-0000-4000-8000-000000000001"
 UUIDS = {
@@ -209,8 +229,12 @@ UUIDS = {
 UUIDS |= {"dm-13": f"LARDER-{SNAPPED}-store-{OF_ROOT}", "dm-14": "LVM-s", "dm-15": f"LARDER-{SNAPPED}-store-{OF_ROOT[::-1]}"}
 UUIDS |= {"dm-16": f"LARDER-{SNAPPED}-origin", "dm-17": f"LARDER-{SNAPPED}", "dm-18": "LVM-t"}
 UUIDS |= {"dm-19": f"LARDER-{OF_ROOT}", "dm-20": "LVM-u", "dm-21": "LVM-v", "dm-22": f"LARDER-{OF_ROOT}-cache", "dm-23": "LVM-w"}
+UUIDS |= {"dm-24": "LARDER-c-cache", "dm-25": "LARDER-1", "dm-26": "LARDER-2-origin", "dm-27": "LVM-x", "dm-28": "LARDER-2"}
+UUIDS |= {"dm-29": "LARDER-3", "dm-30": "LARDER-4", "dm-31": f"{DM_HEADER}-deep", "dm-32": "LARDER-5", "dm-33": "LARDER-6"}
+UUIDS |= {"dm-34": "LARDER-d-cache", "dm-35": "LARDER-7", "dm-36": "LARDER-8"}
 NAMES = {"dm-14": "a--b---c--d", "dm-0": "larder-cache-x", "dm-1": "root", "dm-2": "root-crypt", "dm-10": "luks"}
 NAMES |= {"dm-20": "vg-hdd", "dm-21": "vg-hdd_rimage_0", "dm-23": "vg-ssd"}
+NAMES |= {"dm-26": "two-origin", "dm-27": "vg-two", "dm-29": "three", "dm-30": "four", "dm-31": "deep", "dm-32": "five"}
 NAMES |= {"dm-4": "two", "dm-5": "two-crypt_dif", "dm-6": "two-crypt"}
 
 
@@ -218,11 +242,18 @@ def larder_root(tmp_path, source, *words, usr="", btrfs=()):
     """What it prints of a / on this device, and a /usr on that one, by sysfs; btrfs: devices of one filesystem."""
     block, filesystems = tmp_path / "block", tmp_path / "btrfs"
     tmp_path.mkdir(exist_ok=True)
-    for name, lower in BELOW.items():
+    session = tmp_path / "host0" / "session1" / "sdi"
+    session.mkdir(parents=True)
+    block.mkdir()
+    (block / "sdi").symlink_to(session)
+    for name in BELOW:
         (block / name / "slaves").mkdir(parents=True)
+        (block / name / "holders").mkdir()
+    for name, lower in BELOW.items():
         (block / name / "dev").write_text("1:1\n")
         for one in lower:
             (block / name / "slaves" / one).symlink_to(block / one)
+            (block / one / "holders" / name).symlink_to(block / name)
         if name in UUIDS:
             (block / name / "dm").mkdir()
             (block / name / "dm" / "uuid").write_text(UUIDS[name] + "\n")
@@ -234,7 +265,8 @@ def larder_root(tmp_path, source, *words, usr="", btrfs=()):
     text = (TOP / "udev" / "larder-root").read_text().replace("/sys/class/block", str(block))
     script.write_text(text.replace("/sys/fs/btrfs", str(filesystems)))
     program(tmp_path, "findmnt", f'case $* in */usr) s={usr} ;; *) s={source} ;; esac; [ -n "$s" ] && echo "$s"')
-    program(tmp_path, "readlink", 'case $2 in /*) echo "$2" ;; *) exit 1 ;; esac')
+    real = shutil.which("readlink")
+    program(tmp_path, "readlink", f'case $*: in -f*) exec {real} "$@" ;; -e*/*) echo "$2" ;; *) exit 1 ;; esac')
     env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}")
     run = subprocess.run(["sh", script, *words], capture_output=True, text=True, env=env)
     assert run.stderr == ""
@@ -282,6 +314,26 @@ def test_stores_of_root(tmp_path, source):
         assert larder_root(tmp_path / f"{word}x", source, *([word] if word else [])) == (0, found)
         if word:
             assert larder_root(tmp_path / f"{word}y", "/dev/dm-3", word) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("", ["1"]),
+        ("--arrays", ["md4", "md5", "md6", "md7"]),
+        ("--lvs", ["vg/two"]),
+        ("--beside", ["dm-27", "dm-31", "dm-35", "nbd0", "sdi"]),
+        ("--uuids", ["1", "2", "3", "4", "5", "6", "7", "8", "c", "d"]),
+        ("--far", ["five sdi", "four deep", "three nbd0"]),
+        ("--stores", []),
+        ("--luks", []),
+    ],
+)
+def test_other_volumes_of_the_cache_of_root(tmp_path, word, found):
+    """It starts without an SSD only where all that it knows are seen; one leads to another, and back: once."""
+    assert larder_root(tmp_path, "/dev/dm-25", *([word] if word else [])) == (0, found)
+    alone = {"": [OF_ROOT], "--uuids": [OF_ROOT], "--arrays": ["md0", "md1"]}.get(word, [])
+    assert larder_root(tmp_path / "alone", "/dev/dm-12", *([word] if word else [])) == (0, alone)
 
 
 @pytest.mark.parametrize(
@@ -346,13 +398,16 @@ def hook(
     module=True,
     volume=OF_ROOT,
     stores=(),
+    beside=(),
+    far="",
     lvm=True,
     code=0,
     **more,
 ):
     """What it says; the image is in tmp_path.
 
-    luks: what / is on; installed: cryptsetup-initramfs; flags: of the mapping; lvm: lvm2 is installed."""
+    luks: what / is on; installed: cryptsetup-initramfs; flags: of the mapping; beside, far: of other volumes of root's cache; lvm:
+    lvm2 is installed."""
     functions, script, image = tmp_path / "hook-functions", tmp_path / "hook", tmp_path / "image"
     functions.write_text('copy_exec() { echo "$1"; }\nmanual_add_modules() { echo modules "$@"; }\n')
     with open(functions, "a") as file:
@@ -363,8 +418,8 @@ def hook(
     script.write_text(here(tmp_path, (PARTS / "hook").read_text(), "/boot/initrd.img-", *paths))
     aes = "name : aes\nmodule : aes_generic\n\n"
     (tmp_path / "crypto").write_text(f"name : xts(aes)\nmodule       : xts\n\n{aes}{aes}")
-    print_luks = f'[ "$1" != --luks ] || {{ printf "{luks}"; exit; }}'
-    for word, words in (("--stores", stores), ("--lvs", [x for x in stores if x.startswith("dm")])):
+    print_luks = f'[ "$1" != --luks ] || {{ printf "{luks}"; exit; }}\n[ "$1" != --far ] || {{ printf "{far}"; exit; }}'
+    for word, words in (("--stores", stores), ("--beside", beside), ("--lvs", [x for x in stores if x.startswith("dm")])):
         print_luks += f'\n[ "$1" != {word} ] || {{ printf "%s\\n" {" ".join(words)} | sed "/^$/d"; exit; }}'
     print_root = f"[ -z '{volume}' ] || echo {volume}"
     root = program(tmp_path, "larder-root", f"{print_luks}\n{print_root}\nexit {0 if known else 1}")
@@ -374,7 +429,7 @@ def hook(
     if crypttab is not None:
         (tmp_path / "crypttab").write_text(crypttab)
     if installed:
-        (image / "lib/cryptsetup").mkdir(parents=True)
+        (image / "lib/cryptsetup").mkdir(parents=True, exist_ok=True)
         (image / "lib/cryptsetup/functions").touch()
     ours = {"LARDER_PROGRAM": "/bin/true", "LARDER_PROBE": "/bin/true", "LARDER_RULES": str(TOP / "udev"), "LARDER_ROOT": str(root)}
     env = os.environ | ours | {"DESTDIR": str(image), "PATH": f"{tmp_path}:{os.environ['PATH']}", "version": "6.1.0-9-amd64"} | more
@@ -429,23 +484,51 @@ def test_hook_of_a_kernel_without_the_module(tmp_path, module, volume):
     assert said == bool(not module and volume) and run.stderr.count("\n") == said
 
 
+IMAGE = "initrd.img-6.1.0-9-amd64"
+BOOTS = "usr/lib/modules/6.1.0-9-amd64/updates/dkms/larder.ko.xz"
+
+
+def image_of_before(tmp_path, has, lister=True):
+    """What lsinitramfs prints of it; lister: there is one."""
+    path = tmp_path / IMAGE
+    path.touch()
+    program(tmp_path, "lsinitramfs", f'[ "$*" = {path} ] && {str(lister).lower()} && printf "%s\\n" usr/sbin/init {has}')
+
+
 @pytest.mark.parametrize(("module", "volume"), [(True, OF_ROOT), (False, ""), (False, OF_ROOT)])
 def test_hook_leaves_the_image_that_boots(tmp_path, module, volume):
     """A module that does not build any more, as for an update of its package: update-initramfs runs all the same, and stops where a
     hook fails."""
-    (tmp_path / "initrd.img-6.1.0-9-amd64").touch()
+    image_of_before(tmp_path, BOOTS)
     fails = not module and bool(volume)
     run = hook(tmp_path, module=module, volume=volume, code=int(fails))
-    assert ("initrd.img-6.1.0-9-amd64 stays as it is" in run.stderr) == fails
+    assert (f"{IMAGE} stays as it is" in run.stderr) == fails
+
+
+@pytest.mark.parametrize(("has", "lister", "fails"), [("usr/sbin/larder", True, False), ("", True, False), ("", False, True)])
+@pytest.mark.parametrize("missing", ["module", "LARDER_PROGRAM"])
+def test_hook_of_an_image_that_does_not_boot_anyway(tmp_path, has, lister, fails, missing):
+    """It was made without the module: nothing is lost by another one, and a package's trigger must end.  Where nobody can list it
+    it may boot."""
+    image_of_before(tmp_path, has, lister)
+    words = {"module": False} if missing == "module" else {missing: "/nowhere/larder"}
+    run = hook(tmp_path, **words, code=int(fails))
+    assert (f"{IMAGE} stays as it is" in run.stderr) == fails and run.stderr.count("\n") == 1 + fails
 
 
 @pytest.mark.parametrize("which", ["LARDER_PROGRAM", "LARDER_PROBE"])
-def test_hook_without_the_command(tmp_path, which):
-    """By a PREFIX of another one, say."""
+@pytest.mark.parametrize("of_root", [True, False])
+def test_hook_without_the_command(tmp_path, which, of_root):
+    """By a PREFIX of another one, say.  Where root needs it, what boots stays."""
     run = hook(tmp_path, **{which: "/nowhere/larder"})
     (said,) = run.stderr.splitlines()
     assert "/nowhere/larder is not there" in said and "make install install-daemon" in said
     assert run.stdout == ""
+    image_of_before(tmp_path, BOOTS)
+    run = hook(tmp_path, **{which: "/nowhere/larder"}, volume=OF_ROOT if of_root else "", code=int(of_root))
+    assert (f"{IMAGE} stays as it is" in run.stderr) == of_root and run.stdout == ""
+    run = hook(tmp_path, **{which: "/nowhere/larder"}, known=False, volume="")
+    assert run.stderr.count("\n") == 1, "nobody knows what root is on: a chroot, say"
 
 
 def test_hook_adds_to_what_is_there(tmp_path):
@@ -492,6 +575,18 @@ def test_hook_of_stores(tmp_path, lvm):
     run = hook(tmp_path, stores=["dm-14", "cciss!c0d0p1"], lvm=lvm)
     assert [x for x in run.stdout.splitlines() if x.startswith("drivers")] == ["drivers /dev/dm-14", "drivers /dev/cciss/c0d0p1"]
     assert ("install lvm2" in run.stderr) != lvm
+
+
+def test_hook_of_other_volumes_of_the_cache(tmp_path):
+    """Their drivers, too; what is not to be reached is said, unless the image opens it."""
+    (tmp_path / "image/cryptroot").mkdir(parents=True)
+    (tmp_path / "image/cryptroot/crypttab").write_text("open\tUUID=1 none luks\n")
+    run = hook(tmp_path, stores=["sda"], beside=["sdb", "cciss!c0d0p1"], far="three open.\\ntwo open\\none nbd0\\n")
+    drivers = [x for x in run.stdout.splitlines() if x.startswith("drivers")]
+    assert drivers == ["drivers /dev/sda", "drivers /dev/sdb", "drivers /dev/cciss/c0d0p1"]
+    of_three, of_one = run.stderr.splitlines()
+    assert "volume three" in of_three and "volume one" in of_one and "(on nbd0)" in of_one and "another cache" in of_one
+    assert not (tmp_path / "image/etc/larder/far").exists()
 
 
 def test_what_is_installed():

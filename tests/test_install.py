@@ -121,6 +121,34 @@ def test_uninstall_below_root(tmp_path):
     assert run.returncode != 0 and "nothing was removed" in run.stderr and not ran and len(left) > 20
 
 
+def test_uninstall_of_the_others_below_root(tmp_path):
+    """Nor without the command, and without the module."""
+    (tmp_path / "kernel").mkdir()
+    (tmp_path / "kernel" / "dkms").write_text("#!/bin/sh\necho dkms $*\n")
+    (tmp_path / "udev").symlink_to(TOP / "udev")
+    (tmp_path / "sbin").mkdir()
+    for file in (tmp_path / "kernel" / "dkms", tmp_path / "larder-root", tmp_path / "sbin" / "larder"):
+        file.touch()
+        file.chmod(0o755)
+    tools = ["-C", TOP / "tools", f"PREFIX={tmp_path}", "DESTDIR=", "uninstall"]
+    dkms = ["-C", tmp_path, "-f", TOP / "Makefile", "dkms-uninstall"]
+    for volume in ("4762e82b-29a8-5b0e-813a-5b13a9901745", ""):
+        (tmp_path / "larder-root").write_text(f"#!/bin/sh\necho {volume}\n")
+        runs = [subprocess.run(["make", "-s", f"UDEV={tmp_path}", *w], capture_output=True, text=True) for w in (tools, dkms)]
+        assert [bool(x.returncode) for x in runs] == [bool(volume)] * 2 and runs[1].stdout == ("" if volume else "dkms uninstall\n")
+        assert all(("nothing was removed" in x.stderr) == bool(volume) for x in runs)
+        assert (tmp_path / "sbin" / "larder").exists() == bool(volume)
+
+
+def test_guard_of_root_without_what_was_installed(tmp_path):
+    """As behind a daemon that was taken away by hand: by the one of these sources."""
+    for name in ("keep-root", "larder-root"):
+        (tmp_path / name).write_text((TOP / "udev" / name).read_text() if name == "keep-root" else "#!/bin/sh\necho volume\n")
+        (tmp_path / name).chmod(0o755)
+    run = subprocess.run([tmp_path / "keep-root", "/nowhere/larder-root"], capture_output=True, text=True)
+    assert run.returncode == 1 and "nothing was removed" in run.stderr
+
+
 def test_uninstall_from_a_package(tmp_path):
     """With DESTDIR the machine itself is left alone."""
     run, ran, _ = uninstall(tmp_path, root_is_on="4762e82b-29a8-5b0e-813a-5b13a9901745", destdir="/../")

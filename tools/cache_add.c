@@ -20,6 +20,7 @@
 
 #include "create.h"
 #include "layout.h"
+#include "root_image.h"
 #include "set.h"
 #include "stack_store.h"
 #include "tiers.h"
@@ -470,6 +471,8 @@ static int keep_spare(struct set *set, const struct add_request *request)
 	if (!result && !claim.dry_run)
 		printf("cache %s: %s is a spare%s; larderd has it take the place of an SSD that fails\n", set->mapped->name, request->ssd,
 		       already && !claim.wipe ? " already" : "");
+	if (!result && !claim.dry_run)
+		remark_of_root(set->sb.cache_uuid, set->mapped->name, request->ssd);
 	return result;
 }
 

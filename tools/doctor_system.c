@@ -155,7 +155,7 @@ static void examine_hooks(struct findings *f)
 		if (there(f, "/usr/share/initramfs-tools/", parts[i]) || there(f, "/etc/initramfs-tools/", parts[i]))
 			continue;
 		finding(f, FINDING_ADVICE, "initramfs", parts[i],
-			"initramfs-tools has no such part: a root filesystem on a volume will not be found; make install-daemon, update-initramfs -u -k all");
+			"initramfs-tools has no such part: a root filesystem on a volume will not be found; make install-daemon, then update-initramfs -u -k of each kernel that is to boot");
 	}
 }
 

@@ -3,10 +3,13 @@
 #ifndef LARDER_ROOT_IMAGE_H
 #define LARDER_ROOT_IMAGE_H
 
+#include <stdint.h>
+
 /*
- * Of a stack that / or /usr is on: the next boot needs device, of which the initramfs may have no driver, nor what starts what that is on.  mounted: where the
- * filesystem is; called: the stack, or its snapshot, as somebody gave it.  Of another stack nothing is said.
+ * Of a volume that / or /usr is on, whatever lies between, of its cache, or of another volume of that, which has device from now on: the next boot needs that,
+ * and the initramfs may have no driver of it, nor what starts what it is on.  uuid: of the volume, or the cache; called: that, its stack or snapshot, as
+ * somebody gave it.  Of others nothing is said, nor where the daemon is not installed.  Runs a program.
  */
-void remark_of_root(const char *mounted, const char *called, const char *device);
+void remark_of_root(const uint8_t uuid[16], const char *called, const char *device);
 
 #endif

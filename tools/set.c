@@ -14,6 +14,7 @@
 #include <uuid/uuid.h>
 
 #include "claim.h"
+#include "root_image.h"
 #include "set.h"
 
 #define POLL_US 100000u
@@ -364,5 +365,7 @@ int set_say_joined(const struct set *set, uint32_t place, const char *path)
 				  "%s: has not joined the set of %s: it is %s; the kernel's log says why; the same command, once more, has it join anew", path,
 				  set->mapped->name, state ? state : "unknown");
 	free(state);
+	if (!result)
+		remark_of_root(set->sb.cache_uuid, set->mapped->name, path);
 	return result;
 }

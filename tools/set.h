@@ -46,7 +46,7 @@ int set_reload(struct set *set, uint64_t more);
 char *set_state(const struct set *set, uint32_t place);
 /* Until the state of the place is another one than this; asks the kernel again every tenth of a second. */
 int set_wait(struct set *set, uint32_t place, const char *state);
-/* Says that the SSD at path, which is in this place, has joined, or joins.  Complains where it has not, as one that has failed. */
+/* Says that the SSD at path, which is in this place, has joined, or joins, and that root needs it (remark_of_root()).  Complains where it has not, as one that has failed. */
 int set_say_joined(const struct set *set, uint32_t place, const char *path);
 
 /* The newest table among the SSDs of the cache with this UUID; false: none is readable. */

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "arguments.h"
-#include "root_image.h"
 #include "stack_devices.h"
 #include "turn.h"
 #include "verbs.h"
@@ -177,7 +176,7 @@ static int join(const struct adding *a, bool *waits)
 		result = devices_store(a->request.name, 0);
 	}
 	if (!result)
-		remark_of_root(d.layers.mounted, a->request.name, a->request.claim.path);
+		devices_remark(&d, &a->request);
 	devices_free(&d);
 	return result;
 }
@@ -270,8 +269,6 @@ static int add_ssd(const struct adding *a)
 		result = ssd_wait(&d, &a->request, place);
 	else if (strcmp(state, "joining") && strcmp(state, "active"))
 		result = ssd_add(&d, &a->request);
-	if (!result)
-		remark_of_root(d.layers.mounted, a->request.name, a->request.claim.path);
 	devices_free(&d);
 	turn_take();
 	return result || a->request.spare ? result : devices_store(a->request.name, 0);

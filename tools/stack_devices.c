@@ -23,6 +23,7 @@
 #include "fstab.h"
 #include "integrity.h"
 #include "program.h"
+#include "root_image.h"
 #include "stack_devices.h"
 #include "stack_legs.h"
 #include "stack_steps.h"
@@ -800,6 +801,14 @@ int devices_note(const char *name)
 		md_lost_seen(&lost);
 	}
 	return result ? result : keep_lost(name, part, &lost);
+}
+
+void devices_remark(const struct devices *d, const struct devices_request *request)
+{
+	uint8_t volume[16];
+
+	stack_part(&d->stack, "volume", volume);
+	remark_of_root(volume, request->name, request->claim.path);
 }
 
 int devices_take_back(const char *name, const char *disk)

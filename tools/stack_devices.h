@@ -104,6 +104,8 @@ int stack_change_cache(const struct devices_request *request, char **words, int 
 int devices_store(const char *name, unsigned places);
 /* The same, if the array lacks a disk that it had when that was noted last.  Complains. */
 int devices_note(const char *name);
+/* remark_of_root(), of its volume, which has request's disk from now on. */
+void devices_remark(const struct devices *d, const struct devices_request *request);
 /* legs_take_back() of a stack that runs.  Complains. */
 int devices_take_back(const char *name, const char *disk);
 

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "arguments.h"
-#include "root_image.h"
 #include "snapshot.h"
 #include "stack_devices.h"
 #include "stack_store.h"
@@ -155,7 +154,7 @@ static int join(struct replacing *r)
 		result = result ? result : disk_change(&d, md_add, r->request.claim.path, false);
 	}
 	if (!result)
-		remark_of_root(d.layers.mounted, r->request.name, r->request.claim.path);
+		devices_remark(&d, &r->request);
 	devices_free(&d);
 	return result;
 }
@@ -450,8 +449,6 @@ static int replace_ssd(struct replacing *r)
 	result = old_label(&d, r, old.place);
 	turn_give(); /* this may take long */
 	result = result ? result : join_ssd(&d, r, &old, &joined);
-	if (!result)
-		remark_of_root(d.layers.mounted, r->request.name, r->request.claim.path);
 	if (!result && !joined)
 		result = say_joins(&d, r, &old);
 	devices_free(&d);

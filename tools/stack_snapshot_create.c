@@ -511,7 +511,7 @@ int snapshot_create(int argc, char **argv)
 		undo(&job);
 	} else if (!result) {
 		printf("snapshot %s: made; writes were blocked for %.1f ms\n", job.called, (double)job.blocked / 1000);
-		remark_of_root(job.layers.mounted, job.called, job.cow.snapshot[0].store); /* with all its snapshots, or not at all */
+		remark_of_root(job.cow.volume, job.called, job.cow.snapshot[0].store); /* with all its snapshots, or not at all */
 	}
 	return end(&job, result);
 }

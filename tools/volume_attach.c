@@ -14,6 +14,7 @@
 
 #include "drain.h"
 #include "guard.h"
+#include "root_image.h"
 #include "running.h"
 #include "stack_store.h"
 #include "turn.h"
@@ -97,6 +98,7 @@ static int bring_cache(const struct mapped_list *list, const struct mapped *volu
 static int attach(const struct mapped_list *list, const struct mapped *volume, const char *cache, bool dry_run)
 {
 	char *path = NULL, *params = NULL, *now = status_value(volume->status, "cache");
+	uint8_t uuid[16];
 	int result = LARDER_DONE;
 
 	if (now && strcmp(now, "-"))
@@ -105,8 +107,11 @@ static int attach(const struct mapped_list *list, const struct mapped *volume, c
 	result = result ? result : bring_cache(list, volume, cache, dry_run, &path);
 	result = result ? result : mapped_table(volume, &params);
 	result = result ? result : reload(volume, params, path);
-	if (!result && !dry_run)
+	if (!result && !dry_run) {
 		printf("volume %s: attached to %s\n", volume->name, path);
+		if (running_uuid(volume, uuid))
+			remark_of_root(uuid, volume->name, path);
+	}
 	free(params);
 	free(path);
 	return result;

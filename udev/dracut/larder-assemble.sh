@@ -3,7 +3,7 @@
 #
 # dracut sources this again and again while the root device is not there and udev has nothing to do: what is complete starts.
 modprobe -q larder
-# what root's volume, its cache, and the stores of its snapshots are on
+# what root's volume, its cache, the other volumes of that, and the stores of its snapshots are on
 if [ -s /etc/larder/lvs ]; then
 	while read -r larder_name; do
 		[ -e "/dev/$larder_name" ] || lvm lvchange -aay --sysinit "$larder_name" > /dev/null 2>&1 < /dev/null || :

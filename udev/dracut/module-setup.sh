@@ -14,6 +14,19 @@ root_is_on() {
 	"${LARDER_ROOT:-/usr/lib/udev/larder-root}" "$@"
 }
 
+# Ends dracut, which writes beside it, and goes on whatever a function of ours returns, where the image of before may boot: what it has is not known, or the
+# module is in it.  Any other is made anew.
+keep_image() {
+	local listed
+	# shellcheck disable=SC2154
+	[ -e "${outfile-}" ] || return 0
+	if listed=$(lsinitrd "$outfile" 2> /dev/null); then
+		[[ $listed == */larder.ko* ]] || return 0
+	fi
+	dfatal "larder: $outfile stays as it is"
+	exit 1
+}
+
 # MAJOR:MINOR
 is_volume() {
 	[[ $(cat "${LARDER_SYS:-/sys}/dev/block/$1/dm/uuid" 2> /dev/null) == LARDER-* ]]
@@ -23,6 +36,7 @@ is_volume() {
 check() {
 	if ! require_binaries "$(larder_program)" /usr/lib/udev/larder-probe; then
 		dwarn "larder: $(larder_program), or larder-probe, is not there: this initramfs finds no volume; make install install-daemon, with one PREFIX for both"
+		[ -z "$(root_is_on)" ] || keep_image
 		return 1
 	fi
 	# shellcheck disable=SC2154
@@ -86,6 +100,16 @@ install_arrays() {
 	done
 }
 
+# The other volumes of root's cache: where one is not seen that does not start without an SSD.  Arrays and logical volumes are among those of root.
+install_others() {
+	local volume device
+	while read -r volume device; do
+		# shellcheck disable=SC2154
+		! sed 's/[[:space:]].*//' "$initdir/etc/crypttab" 2> /dev/null | grep -Fqx -e "$device" || continue
+		dwarn "larder: root's cache has the volume $volume, too, which is not seen in the initramfs (on $device): when an SSD is missing root does not start; give $volume another cache"
+	done < <(root_is_on --far || :)
+}
+
 install() {
 	local id=${LARDER_MACHINE_ID:-/etc/machine-id}
 	# shellcheck disable=SC2154
@@ -109,15 +133,12 @@ install() {
 	# shellcheck disable=SC2154
 	if [ -s "$initdir/etc/larder/root" ] && ! modinfo -k "$kernel" larder > /dev/null 2>&1; then
 		dwarn "larder: root, or /usr, is on a volume, and the kernel $kernel has no module larder: by this initramfs it does not boot; dkms autoinstall -k $kernel, then dracut --force --kver $kernel"
-		# that of before may boot: a build of the module has failed since, or its headers are gone.  dracut writes beside it, and goes on whatever this returns.
-		# shellcheck disable=SC2154
-		if [ -e "${outfile-}" ]; then
-			dfatal "larder: $outfile stays as it is"
-			exit 1
-		fi
+		# that of before may boot: a build of the module has failed since, or its headers are gone
+		keep_image
 	fi
 	install_arrays
-	# below the volume, and stores of snapshots, to which nothing leads from root: the module lvm starts no others where the words name some
+	install_others
+	# below the volume, the others of its cache, and stores of snapshots, to which nothing leads from root: the module lvm starts no others where the words name some
 	root_is_on --lvs > "$initdir/etc/larder/lvs" || :
 	[ -s "$initdir/etc/larder/lvs" ] || rm -f "$initdir/etc/larder/lvs"
 	install_encrypted
