@@ -4,8 +4,8 @@
 Its filter by the module's addresses (CONFIG_FAULT_INJECTION_STACKTRACE_FILTER) is built in there, and not used: what is injected
 into are the kernel's threads, in which larder's works run, not processes.  In interrupts nothing fails; simdisk_memory.c has those.
 
-Nor in the threads that blk-mq sends requests by again (kblockd), and with them larder-io, which has the same ones: the simulated disk
-takes memory for what is written first, a page each, so a large write would never come through while one of five fails.
+Nor in the threads that blk-mq sends requests by again (kblockd), and with them larder-io, which has the same ones: the simulated
+disk takes memory for what is written first, a page each, so a large write would never come through while one of five fails.
 """
 
 import contextlib
