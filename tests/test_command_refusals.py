@@ -156,6 +156,26 @@ def test_all_of_a_set_are_judged_before_one_is_wiped(larder, why):
         one_line(larder(*words, code=UNSAFE), second, "not here")
     assert (digest(first), digest(second)) == before
     if why == "clean disk":
+@pytest.mark.parametrize("kind", signatures.TAIL_ALONE)
+def test_replica_is_not_started_alone(larder, kind):
+    """Not by its path either: what its target writes the other one lacks."""
+    type_, write = signatures.TAIL_ALONE[kind]
+    for path, words in (
+        (larder.volume("data"), ["volume", "start"]),
+        (larder.cache("fast"), ["cache", "start"]),
+    ):
+        os.truncate(path, path.stat().st_size + MIB)
+        write(path)
+        run = larder(*words, path, "--dry-run", code=UNSAFE)
+        said = run.stderr.splitlines()
+        for part in (str(path), type_, "behind", "drbdadm", "mdadm", f"{path} first"):
+            assert part in said[0], said[0]
+        assert not run.stdout and (len(said) == 1 or "no SSD left" in said[1])
+        remedy = re.search(rf"(wipefs .*{path}) first", run.stderr)[1]
+        subprocess.run(remedy.split(), check=True, capture_output=True)
+        assert "dmsetup create" in larder(*words, path, "--dry-run").stdout
+
+
         run = larder(*words, "--dry-run")
         assert [f"wipe {path}: " in run.stdout for path in (first, second)] == [True, True]
         assert (digest(first), digest(second)) == before

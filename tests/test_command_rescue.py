@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
+import signatures
 from harness import (
     BUSY,
     CACHE,
@@ -381,6 +383,29 @@ def test_disk_of_a_new_owner_is_not_written_unasked(crashed, new_owner):
     assert crashed.digests() == before
     crashed.larder("rescue", "writeback", crashed.hdd, "--yes")
     is_levelled(crashed)
+
+
+@pytest.mark.parametrize("kind", signatures.TAIL_ALONE)
+def test_replica_is_not_written_alone(crashed, kind):
+    """The leg of a mirror with its superblock at the end, or the disk below DRBD, by whatever name: the other one would have older data, as good as these."""
+    type_, write = signatures.TAIL_ALONE[kind]
+    expected = crashed.view()
+    os.truncate(crashed.hdd, 80 * MIB)  # libblkid looks for ZFS on no smaller one than 64
+    write(crashed.hdd)
+    before = crashed.digests()
+    for name in (crashed.hdd, "image", crashed.uuid()):
+        for words in (["--yes"], ["--dry-run"], ["--yes", "--keep-cache"], ["--yes", "--cache", crashed.ssd]):
+            one_line(crashed.larder("rescue", "writeback", name, *words, code=UNSAFE), crashed.hdd, type_, "behind", "drbdadm", "mdadm")
+            assert crashed.digests() == before
+    run = crashed.larder("rescue", "writeback", crashed.hdd, "--yes", code=UNSAFE)
+    remedy = re.search(rf"(wipefs .*{crashed.hdd}) first", run.stderr)[1]
+    subprocess.run(remedy.split(), check=True, capture_output=True)
+    crashed.larder("rescue", "writeback", crashed.hdd, "--yes")
+    written(crashed, expected)
+    write(crashed.hdd)
+    before = crashed.digests()
+    one_line(crashed.larder("rescue", "writeback", crashed.hdd, "--yes", code=UNSAFE), type_, "behind")
+    assert crashed.digests() == before
 
 
 @pytest.mark.parametrize("older", ["main", "copy"])

@@ -270,7 +270,7 @@ struct set_words {
 	bool missing; /* without counting places that are empty */
 };
 
-/* It cannot be in a table: where somebody else has it by now, unless it was named by its path; nor if nobody can write to it. */
+/* It cannot be in a table: where somebody else has it by now, unless it was named by its path; nor one replica of it; nor if nobody can write to it. */
 static bool is_unusable(const struct member *m, const struct member *named, unsigned flags)
 {
 	bool by_path = flags & BRING_UP_BY_PATH && !memcmp(m->sb.head.uuid, named->sb.head.uuid, 16);
@@ -279,7 +279,7 @@ static bool is_unusable(const struct member *m, const struct member *named, unsi
 		remark("%s: is read-only: it counts as missing; if it need not be: blockdev --setrw %s", m->path, m->path);
 		return true;
 	}
-	return !by_path && !claim_may_start(m->path, "cache start");
+	return !claim_may_start(m->path, by_path, "cache start");
 }
 
 static bool accepts_older(const struct argument_list *options)

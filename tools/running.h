@@ -51,7 +51,7 @@ char *dm_name(const char *asked, const uint8_t label[LARDER_LABEL_SIZE], const c
 #define BRING_UP_DRY 1u /* print the dmsetup command only */
 #define BRING_UP_DEGRADED 2u /* also if SSDs of the set are missing: they leave it */
 #define BRING_UP_IMPORT 4u /* also if it is another machine's */
-#define BRING_UP_BY_PATH 8u /* the member was named by its path: it is taken whatever else is on it */
+#define BRING_UP_BY_PATH 8u /* the member was named by its path: it is taken whatever else is on it, unless it is a replica */
 /*
  * Starts a cache that does not run, member being one of its SSDs.  *path, to be freed by the caller, is its node.  An SSD that somebody
  * else has by now is missing, and a line says so.

@@ -453,7 +453,7 @@ static int start_member(struct members *members, const char *word, const struct 
 		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", volume->path);
 	if (!result)
 		result = check_stack(members, volume, request->import);
-	if (!result && !request->without_module && !strchr(word, '/') && !claim_may_start(volume->path, "volume start"))
+	if (!result && !request->without_module && !claim_may_start(volume->path, strchr(word, '/'), "volume start"))
 		result = LARDER_UNSAFE;
 	result = result ? result : check_drop(volume, word, request);
 	result = result ? result : check_snapshots(members, volume, request);
