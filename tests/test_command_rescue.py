@@ -1022,6 +1022,17 @@ def test_devices_in_use(crashed):
 def test_names(crashed):
     one_line(crashed.larder("rescue", "check", "nothing", code=NOT_FOUND), "nothing")
     one_line(crashed.larder("rescue", "check", crashed.hdd, code=NOT_FOUND), "volume")
+@pytest.mark.parametrize("which", ["ssd", "hdd"])
+def test_images_that_a_loop_device_shows(crashed, loop, which):
+    """The stack may run on the devices: what is written to the file, and what they have in memory, lies over one another."""
+    before, path = crashed.digests(), getattr(crashed, which)
+    device = loop(path)
+    for words in (["--yes"], ["--dry-run"]):
+        run = crashed.larder("rescue", "writeback", crashed.hdd, "--cache", crashed.ssd, *words, code=BUSY)
+        one_line(run, path, "in use", f"held by {device};")
+    assert crashed.digests() == before
+
+
     one_line(crashed.larder("rescue", "writeback", crashed.ssd, "--yes", code=NOT_FOUND), "cache")
     one_line(crashed.larder("rescue", code=USAGE), "verb")
     for word in ("check", "list", "writeback", "serve"):
