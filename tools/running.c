@@ -222,6 +222,14 @@ char *dm_name(const char *asked, const uint8_t label[LARDER_LABEL_SIZE], const c
 	return NULL;
 }
 
+int volume_refuse_dirty(const char *path, const struct larder_volume_sb *sb, bool module)
+{
+	char text[UUID_TEXT];
+
+	return complain(LARDER_UNSAFE, "%s: flags: may_be_dirty: the cache %s may hold newer data; %s", path, uuid_text(sb->cache_uuid, text),
+			module ? "bring that cache back" : "larder rescue writeback brings it to the disk without the module");
+}
+
 /* Who is in this place of the set, as its newest table has it; one that was to join it goes on joining. */
 static const struct member *in_place(const struct members *members, const struct larder_table *table, uint32_t place)
 {
