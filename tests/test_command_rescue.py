@@ -952,21 +952,24 @@ def refused(pair, *parts, code=UNSAFE):
 
 def test_stale_cache(crashed):
     patch_both(crashed.hdd, VOLUME, incarnation=9)
-    refused(crashed, "incarnation", "stale")
+    refused(crashed, "incarnation", "stale", "may_be_dirty", "give the SSDs that it had", "discard_dirty", "--discard-dirty")
+    # as one that has left its cache by itself
+    patch_both(crashed.hdd, VOLUME, flags=0)
+    refused(crashed, "incarnation", "stale", "the disk has all of it", f"larder volume start --without-module {crashed.hdd}")
     out = crashed.larder("rescue", "list", crashed.ssd, "-o", "state", "--noheadings").stdout
     assert out.strip() == "stale"
 
 
 def test_another_cache(crashed):
     patch_both(crashed.hdd, VOLUME, cache_uuid=bytes(range(16)))
-    refused(crashed, "cache_uuid", "belongs to cache")
+    refused(crashed, "cache_uuid", f"belongs to cache {uuid.UUID(bytes=bytes(range(16)))}", "give that one by --cache")
 
 
 def test_another_size(crashed):
     """Larger in the table: it was cut off while it grew.  What lies behind the end that the backing says is not the volume's."""
     sectors = field(crashed.hdd, VOLUME, "sectors")
     patch_both(crashed.hdd, VOLUME, sectors=8)
-    refused(crashed, "sectors", "behind the end")
+    refused(crashed, "sectors", "behind the end", "give the disk that it had")
     patch_both(crashed.hdd, VOLUME, sectors=sectors)
     data = crashed.view()
     patch_tables(crashed.ssd, volume0__sectors=sectors + 8)
@@ -989,7 +992,7 @@ def test_behind_the_end_and_nothing_further_on(crashed):
 
 def test_cache_that_knows_nothing_of_it(crashed):
     patch_tables(crashed.ssd, volume0__state=0)
-    refused(crashed, "may_be_dirty", "knows nothing")
+    refused(crashed, "may_be_dirty", "knows nothing", "give the SSDs that it had", "discard_dirty")
     patch_both(crashed.hdd, VOLUME, flags=0)
     data = crashed.data()
     crashed.larder("rescue", "writeback", "image", "--yes")
@@ -1019,9 +1022,6 @@ def test_devices_in_use(crashed):
     assert crashed.digests() == before
 
 
-def test_names(crashed):
-    one_line(crashed.larder("rescue", "check", "nothing", code=NOT_FOUND), "nothing")
-    one_line(crashed.larder("rescue", "check", crashed.hdd, code=NOT_FOUND), "volume")
 @pytest.mark.parametrize("which", ["ssd", "hdd"])
 def test_images_that_a_loop_device_shows(crashed, loop, which):
     """The stack may run on the devices: what is written to the file, and what they have in memory, lies over one another."""
@@ -1033,6 +1033,9 @@ def test_images_that_a_loop_device_shows(crashed, loop, which):
     assert crashed.digests() == before
 
 
+def test_names(crashed):
+    one_line(crashed.larder("rescue", "check", "nothing", code=NOT_FOUND), "nothing")
+    one_line(crashed.larder("rescue", "check", crashed.hdd, code=NOT_FOUND), "volume")
     one_line(crashed.larder("rescue", "writeback", crashed.ssd, "--yes", code=NOT_FOUND), "cache")
     one_line(crashed.larder("rescue", code=USAGE), "verb")
     for word in ("check", "list", "writeback", "serve"):
