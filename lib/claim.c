@@ -163,6 +163,20 @@ int claim_superblock(const struct device *device, const struct superblocks *foun
 static const char BEHIND[] = "%s: carries a signature %s behind the device that larder has signed: is the disk, or leg, below that, and left as it is; "
 			     "start what it is a part of (drbdadm, mdadm)";
 
+/* The same to who gave it by its path, so that he knows it. */
+static const char REPLICA[] =
+	"%s: carries a signature %s behind the device that larder has signed: is the disk, or leg, below that; start what it is a part of (drbdadm, mdadm), "
+	"and give that; if it is a part of nothing any more: wipefs %s %s first";
+
+int claim_check_replica(const struct device *device, const struct superblocks *found)
+{
+	struct signature_others others;
+
+	if (!found->chosen || !signature_of_others(device, found->chosen->sb, &others) || !others.behind)
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE, REPLICA, device->path, others.type, others.wipefs, device->path);
+}
+
 /* sb: what it is known by, with its data; NULL: it has none. */
 static bool is_ours(const struct device *device, const struct superblocks *found, const union superblock *sb)
 {
@@ -239,13 +253,15 @@ bool claim_is_others(const char *path)
 	return read_others(path, &others);
 }
 
-bool claim_may_start(const char *path, const char *verb)
+bool claim_may_start(const char *path, bool by_path, const char *verb)
 {
 	struct signature_others others;
 
-	if (!read_others(path, &others))
+	if (!read_others(path, &others) || (by_path && !others.behind))
 		return true;
-	if (*others.type && others.behind)
+	if (others.behind && by_path)
+		remark(REPLICA, path, others.type, others.wipefs, path);
+	else if (others.behind)
 		remark(BEHIND, path, others.type);
 	else if (*others.type)
 		remark("%s: carries a signature %s: is somebody else's now, and left as it is; if it is larder's after all: larder %s %s, "

@@ -50,10 +50,16 @@ bool claim_leg_is_ours(const char *path, bool written);
 /* The same question, for who only reads what larder wrote there.  Says nothing; what cannot be read is nobody's. */
 bool claim_is_others(const char *path);
 /*
- * The same question, before a verb that was given a name makes it a part of something that writes to it; a path as the name is somebody's
- * word that it is larder's, and needs none.  verb: with that path it takes the device all the same ("volume start"); one line says so if not.
+ * The leg of a mirror, or the disk below DRBD: what looks like its superblock is that of the device above, and what is written to it only one replica has,
+ * which nobody notices.  LARDER_UNSAFE: it is one, and a line says so; no path that was given is a word that goes over it.
  */
-bool claim_may_start(const char *path, const char *verb);
+int claim_check_replica(const struct device *device, const struct superblocks *found);
+/*
+ * The same question as claim_is_ours(), before a verb makes it a part of something that writes to it.  by_path: the name that was given is its path, which is
+ * somebody's word that it is larder's, and not that it is no replica.  verb: with that path it takes the device all the same ("volume start"); one line says
+ * so if not.
+ */
+bool claim_may_start(const char *path, bool by_path, const char *verb);
 /*
  * Opens it for us alone, if it is ours and still the member of that kind with this UUID (its own, or that of its cache).  LARDER_DONE and not *ours:
  * left alone, by the line of claim_is_ours(), whoever uses it.  Else it complains.  With *ours the caller frees found, and closes the device.

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
+#include <linux/loop.h>
 #include <linux/major.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -310,8 +311,33 @@ static bool find_swap(dev_t number, struct usage *usage)
 	return found;
 }
 
-/* A loop device is no holder of what it shows, for the kernel.  Only of what is in /dev: a file on a server that is away would be waited for. */
-static bool find_loop(dev_t number, struct usage *usage)
+/* file: what it shows.  Only of what is in /dev: a file on a server that is away would be waited for. */
+static bool is_device(const char *file, dev_t number)
+{
+	struct stat status;
+
+	return !strncmp(file, "/dev/", strlen("/dev/")) && !stat(file, &status) && S_ISBLK(status.st_mode) && status.st_rdev == number;
+}
+
+/* Does the loop device show this file?  It may have got another name since, or have several. */
+static bool shows_file(unsigned loop, const struct stat *wanted)
+{
+	struct loop_info64 info;
+	char node[32];
+	bool shows;
+	int fd;
+
+	snprintf(node, sizeof(node), "/dev/loop%u", loop);
+	fd = open(node, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return false;
+	shows = !ioctl(fd, LOOP_GET_STATUS64, &info) && info.lo_device == wanted->st_dev && info.lo_inode == wanted->st_ino;
+	close(fd);
+	return shows;
+}
+
+/* A loop device is no holder of what it shows, for the kernel. */
+static bool find_loop(const struct stat *wanted, struct usage *usage)
 {
 	DIR *directory = opendir("/sys/block");
 	char path[PATH_MAX];
@@ -319,14 +345,13 @@ static bool find_loop(dev_t number, struct usage *usage)
 	int end;
 	bool found = false;
 	struct dirent *entry;
-	struct stat status;
 
 	while (directory && !found && (entry = readdir(directory))) {
 		if (sscanf(entry->d_name, "loop%u%n", &loop, &end) != 1 || entry->d_name[end])
 			continue;
 		snprintf(path, sizeof(path), "/sys/block/loop%u/loop/backing_file", loop);
-		found = read_attribute(path, path, sizeof(path)) && !strncmp(path, "/dev/", strlen("/dev/")) && !stat(path, &status) &&
-			S_ISBLK(status.st_mode) && status.st_rdev == number;
+		found = read_attribute(path, path, sizeof(path)) &&
+			(S_ISBLK(wanted->st_mode) ? is_device(path, wanted->st_rdev) : shows_file(loop, wanted));
 	}
 	if (found)
 		snprintf(usage->text, usage->size, "held by /dev/loop%u", loop);
@@ -337,10 +362,11 @@ static bool find_loop(dev_t number, struct usage *usage)
 
 static bool used_itself(dev_t number, void *data)
 {
+	struct stat itself = { .st_mode = S_IFBLK, .st_rdev = number };
 	struct usage *usage = data;
 
 	return find_mount(number, usage) || find_swap(number, usage) || each_device(number, "holders", NULL, name_holder, usage) ||
-	       find_loop(number, usage);
+	       find_loop(&itself, usage);
 }
 
 bool device_usage(dev_t number, char *text, size_t size)
@@ -349,6 +375,21 @@ bool device_usage(dev_t number, char *text, size_t size)
 
 	text[0] = 0;
 	return used_itself(number, &usage) || each_device(number, ".", "partition", used_itself, &usage);
+}
+
+/* The same of what has this path; of an image, whose lock a loop device does not take, whether one shows it.  Empty text: nobody seen. */
+static void path_usage(const char *path, char *text, size_t size)
+{
+	struct usage usage = { text, size };
+	struct stat status;
+
+	text[0] = 0;
+	if (stat(path, &status))
+		return;
+	if (S_ISBLK(status.st_mode))
+		device_usage(status.st_rdev, text, size);
+	else if (S_ISREG(status.st_mode))
+		find_loop(&status, &usage);
 }
 
 /* LOCK_EX of the whole disk's node.  Returns the descriptor, or -errno. */
@@ -474,12 +515,12 @@ int device_try_part(struct device *device, const char *path, uint64_t start, uin
 int device_open(struct device *device, const char *path, enum device_access access)
 {
 	char usage[PATH_MAX] = "";
-	struct stat status;
 	const char *step;
 	int error;
 
-	if (is_alone(access) && !stat(path, &status) && S_ISBLK(status.st_mode) &&
-	    device_usage(status.st_rdev, usage, sizeof(usage)))
+	if (is_alone(access))
+		path_usage(path, usage, sizeof(usage));
+	if (*usage)
 		return complain(LARDER_BUSY, "%s: in use: %s; release it first", path, usage);
 	error = descriptors(device, path, access, &step);
 	switch (-error) {

@@ -12,7 +12,7 @@
 
 enum device_access {
 	DEVICE_READ, /* whoever else uses it */
-	DEVICE_EXAMINE, /* read, and refuse one that is in use: what would DEVICE_CLAIM say? */
+	DEVICE_EXAMINE, /* read, and refuse one that is in use, an image that a loop device shows as well: what would DEVICE_CLAIM say? */
 	DEVICE_CLAIM, /* read and write; nobody else uses it, and udev waits (flock of the whole disk) */
 	DEVICE_BESIDE, /* the same of what those who use it do not touch: a superblock in front of what was started from it */
 };

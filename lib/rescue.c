@@ -190,11 +190,17 @@ void rescue_volume_close(struct rescue_volume *volume)
 	device_close(&volume->device);
 }
 
+/* What only another state of its cache has may be newer than the disk. */
+#define GIVE_UP                                                                                                                                     \
+	"give the SSDs that it had; if they are gone, what only they have is given up (LOST) by a table with '-' and the message discard_dirty %s, or, " \
+	"of a stack, by larder replace NAME cache SSD --discard-dirty %s"
+
 int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *volume)
 {
 	const char *path = volume->device.path, *ssd = cache->set.name;
 	char uuid[UUID_TEXT];
 
+	uuid_text(volume->sb->cache_uuid, uuid);
 	switch (volume->standing) {
 	case STANDING_ATTACHED:
 		return LARDER_DONE;
@@ -207,16 +213,21 @@ int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *v
 				"%s: noted: cache %s is older than what the volume knows of it, as an SSD put back from an image is, or one that was copied: give the one that it had",
 				path, ssd);
 	case STANDING_STALE:
+		if (may_be_dirty(volume->sb))
+			return complain(LARDER_UNSAFE,
+					"%s: incarnation: the volume ran without cache %s, which is stale: what it holds must not be used; may_be_dirty is set: " GIVE_UP,
+					path, ssd, uuid, uuid);
 		return complain(LARDER_UNSAFE,
-				"%s: incarnation: the volume ran without cache %s, which is stale: what it holds must not be used",
-				path, ssd);
+				"%s: incarnation: the volume ran without cache %s, which is stale: what it holds must not be used; may_be_dirty is clear: the disk "
+				"has all of it: larder volume start --without-module %s",
+				path, ssd, path);
 	case STANDING_DETACHED:
 		return complain(LARDER_FAILED, "%s: cache_uuid: belongs to no cache: the disk alone holds all of it", path);
 	case STANDING_FOREIGN:
-		return complain(LARDER_UNSAFE, "%s: cache_uuid: belongs to cache %s, not to %s", path,
-				uuid_text(volume->sb->cache_uuid, uuid), ssd);
+		return complain(LARDER_UNSAFE, "%s: cache_uuid: belongs to cache %s, not to %s: give that one by --cache", path, uuid, ssd);
 	case STANDING_RESIZED:
-		return complain(LARDER_UNSAFE, "%s: sectors: the cache on %s holds data behind the end of the volume", path, ssd);
+		return complain(LARDER_UNSAFE, "%s: sectors: the cache on %s holds data behind the end of the volume, which was larger: give the disk that it had",
+				path, ssd);
 	case STANDING_OTHER_SET:
 		return complain(LARDER_UNSAFE,
 				"%s: set_generation: the volume ran with other SSDs of its cache (set %" PRIx64 ", these: %" PRIx64
@@ -227,7 +238,7 @@ int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *v
 	}
 	if (!may_be_dirty(volume->sb))
 		return LARDER_DONE;
-	return complain(LARDER_UNSAFE, "%s: flags: may_be_dirty is set, but the cache on %s knows nothing of the volume", path, ssd);
+	return complain(LARDER_UNSAFE, "%s: flags: may_be_dirty is set, but the cache on %s knows nothing of the volume: " GIVE_UP, path, ssd, uuid, uuid);
 }
 
 void rescue_tell_lost(const struct rescue_cache *cache, const struct rescue_volume *volume)

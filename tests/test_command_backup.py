@@ -243,11 +243,14 @@ def test_volume_comes_back_without_its_cache(pair):
     lose_superblocks(hdd)
     before = digest(hdd)
     run = larder("super", "restore", file, hdd, code=UNSAFE)
-    one_line(run, hdd, "LOST", f"--discard-dirty {name}")
+    made = re.search(rb"^made: \d+ (.* UTC)$", file.read_bytes(), re.MULTILINE)[1].decode()
+    size = f"{keep['sectors'] * 512} bytes"
+    one_line(run, hdd, "LOST", f"--discard-dirty {name}", f"with {size}, as on {made}")
     one_line(larder("super", "restore", file, hdd, "--discard-dirty", text(field(ssd, CACHE, "cache_uuid")), code=UNSAFE), "LOST")
-    assert "dry run" in larder("super", "restore", file, hdd, "--discard-dirty", name, "--dry-run").stdout
-    assert digest(hdd) == before
-    larder("super", "restore", file, hdd, "--discard-dirty", name)
+    for words in (["--dry-run"], []):
+        assert digest(hdd) == before
+        run = larder("super", "restore", file, hdd, "--discard-dirty", name, *words)
+        assert f"restored the volume, without a cache, with {size}, as on {made}" in run.stdout and ("dry run" in run.stdout) == bool(words)
     main, second = copies(hdd)
     assert main == second and outside(hdd, *places) == rest and digest(ssd) == tables
     assert {f: field(hdd, VOLUME, f) for f in keep} == keep

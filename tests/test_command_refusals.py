@@ -57,6 +57,28 @@ def test_regular_image_in_use(larder):
     larder("cache", "create", "fast", "--cache", path)
 
 
+def test_image_that_a_loop_device_shows(larder, loop):
+    """Its file's lock is free; what is written below the device is lost, to one of both.  Whatever name the file has."""
+    image, link = larder.image("ssd", 64 * MIB), larder.image("link", 0)
+    link.unlink()
+    link.hardlink_to(image)
+    made = larder.cache("made")
+    saved = larder.directory / "saved"
+    larder("super", "backup", made, saved)
+    device, other = loop(image), loop(made, "--read-only")
+    before = digest(made)
+    for path in (image, link):
+        for words in (["cache", "create", "fast", "--cache", path], ["volume", "create", "x", "--backing", path]):
+            for dry_run in [], ["--dry-run"]:
+                one_line(larder(*words, *dry_run, code=BUSY), path, "in use", f"held by {device};")
+    assert blank(image)
+    for words in (["super", "wipe", made, "--yes"], ["super", "restore", saved, made]):
+        one_line(larder(*words, code=BUSY), made, "in use", f"held by {other};")
+    larder("super", "check", made)
+    assert digest(made) == before
+    larder("cache", "create", "fast", "--cache", device)
+
+
 FOREIGN = {name: (name, write) for name, write in signatures.HEAD.items()}
 FOREIGN |= {name: ("linux_raid_member", write) for name, write in signatures.MD.items()}
 FOREIGN |= {name: found for name, found in signatures.TAIL.items() if name not in signatures.MD}
@@ -132,6 +154,26 @@ def test_replica_is_not_wiped_alone(larder, kind):
     subprocess.run(remedy.split(), check=True, capture_output=True)
     larder("super", "wipe", path, "--yes")
     larder("super", "check", path, code=NOT_FOUND)
+
+
+@pytest.mark.parametrize("kind", signatures.TAIL_ALONE)
+def test_replica_is_not_started_alone(larder, kind):
+    """Not by its path either: what its target writes the other one lacks."""
+    type_, write = signatures.TAIL_ALONE[kind]
+    for path, words in (
+        (larder.volume("data"), ["volume", "start"]),
+        (larder.cache("fast"), ["cache", "start"]),
+    ):
+        os.truncate(path, path.stat().st_size + MIB)
+        write(path)
+        run = larder(*words, path, "--dry-run", code=UNSAFE)
+        said = run.stderr.splitlines()
+        for part in (str(path), type_, "behind", "drbdadm", "mdadm", f"{path} first"):
+            assert part in said[0], said[0]
+        assert not run.stdout and (len(said) == 1 or "no SSD left" in said[1])
+        remedy = re.search(rf"(wipefs .*{path}) first", run.stderr)[1]
+        subprocess.run(remedy.split(), check=True, capture_output=True)
+        assert "dmsetup create" in larder(*words, path, "--dry-run").stdout
 
 
 @pytest.mark.parametrize("why", ["clean disk", "dirty", "no"])
@@ -362,25 +404,6 @@ def test_mdadm_does_not_claim_the_backing(larder, version):
 
 
 # ---------------------------------------------------------------------- real block devices, where the tests may have them
-
-
-@pytest.fixture
-def loop(larder):
-    """Makes loop devices of images."""
-    made = []
-
-    def make(path, *options):
-        run = subprocess.run(["losetup", "--find", "--show", *options, str(path)], capture_output=True, text=True)
-        if run.returncode:
-            pytest.skip(f"no loop devices here: {run.stderr.strip()}")
-        made.append(run.stdout.strip())
-        return made[-1]
-
-    if os.geteuid():
-        pytest.skip("loop devices need root; the VM tests run on real block devices")
-    yield make
-    for device in made:
-        subprocess.run(["losetup", "--detach", device], check=True)
 
 
 def at_number(device, image):

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
+import signatures
 from harness import (
     BUSY,
     CACHE,
@@ -381,6 +383,29 @@ def test_disk_of_a_new_owner_is_not_written_unasked(crashed, new_owner):
     assert crashed.digests() == before
     crashed.larder("rescue", "writeback", crashed.hdd, "--yes")
     is_levelled(crashed)
+
+
+@pytest.mark.parametrize("kind", signatures.TAIL_ALONE)
+def test_replica_is_not_written_alone(crashed, kind):
+    """The leg of a mirror with its superblock at the end, or the disk below DRBD, by whatever name: the other one would have older data, as good as these."""
+    type_, write = signatures.TAIL_ALONE[kind]
+    expected = crashed.view()
+    os.truncate(crashed.hdd, 80 * MIB)  # libblkid looks for ZFS on no smaller one than 64
+    write(crashed.hdd)
+    before = crashed.digests()
+    for name in (crashed.hdd, "image", crashed.uuid()):
+        for words in (["--yes"], ["--dry-run"], ["--yes", "--keep-cache"], ["--yes", "--cache", crashed.ssd]):
+            one_line(crashed.larder("rescue", "writeback", name, *words, code=UNSAFE), crashed.hdd, type_, "behind", "drbdadm", "mdadm")
+            assert crashed.digests() == before
+    run = crashed.larder("rescue", "writeback", crashed.hdd, "--yes", code=UNSAFE)
+    remedy = re.search(rf"(wipefs .*{crashed.hdd}) first", run.stderr)[1]
+    subprocess.run(remedy.split(), check=True, capture_output=True)
+    crashed.larder("rescue", "writeback", crashed.hdd, "--yes")
+    written(crashed, expected)
+    write(crashed.hdd)
+    before = crashed.digests()
+    one_line(crashed.larder("rescue", "writeback", crashed.hdd, "--yes", code=UNSAFE), type_, "behind")
+    assert crashed.digests() == before
 
 
 @pytest.mark.parametrize("older", ["main", "copy"])
@@ -927,21 +952,24 @@ def refused(pair, *parts, code=UNSAFE):
 
 def test_stale_cache(crashed):
     patch_both(crashed.hdd, VOLUME, incarnation=9)
-    refused(crashed, "incarnation", "stale")
+    refused(crashed, "incarnation", "stale", "may_be_dirty", "give the SSDs that it had", "discard_dirty", "--discard-dirty")
+    # as one that has left its cache by itself
+    patch_both(crashed.hdd, VOLUME, flags=0)
+    refused(crashed, "incarnation", "stale", "the disk has all of it", f"larder volume start --without-module {crashed.hdd}")
     out = crashed.larder("rescue", "list", crashed.ssd, "-o", "state", "--noheadings").stdout
     assert out.strip() == "stale"
 
 
 def test_another_cache(crashed):
     patch_both(crashed.hdd, VOLUME, cache_uuid=bytes(range(16)))
-    refused(crashed, "cache_uuid", "belongs to cache")
+    refused(crashed, "cache_uuid", f"belongs to cache {uuid.UUID(bytes=bytes(range(16)))}", "give that one by --cache")
 
 
 def test_another_size(crashed):
     """Larger in the table: it was cut off while it grew.  What lies behind the end that the backing says is not the volume's."""
     sectors = field(crashed.hdd, VOLUME, "sectors")
     patch_both(crashed.hdd, VOLUME, sectors=8)
-    refused(crashed, "sectors", "behind the end")
+    refused(crashed, "sectors", "behind the end", "give the disk that it had")
     patch_both(crashed.hdd, VOLUME, sectors=sectors)
     data = crashed.view()
     patch_tables(crashed.ssd, volume0__sectors=sectors + 8)
@@ -964,7 +992,7 @@ def test_behind_the_end_and_nothing_further_on(crashed):
 
 def test_cache_that_knows_nothing_of_it(crashed):
     patch_tables(crashed.ssd, volume0__state=0)
-    refused(crashed, "may_be_dirty", "knows nothing")
+    refused(crashed, "may_be_dirty", "knows nothing", "give the SSDs that it had", "discard_dirty")
     patch_both(crashed.hdd, VOLUME, flags=0)
     data = crashed.data()
     crashed.larder("rescue", "writeback", "image", "--yes")
@@ -991,6 +1019,17 @@ def test_devices_in_use(crashed):
         with open(path, "rb") as other:
             fcntl.flock(other, fcntl.LOCK_EX)
             one_line(crashed.larder("rescue", *words, code=BUSY), path, "in use")
+    assert crashed.digests() == before
+
+
+@pytest.mark.parametrize("which", ["ssd", "hdd"])
+def test_images_that_a_loop_device_shows(crashed, loop, which):
+    """The stack may run on the devices: what is written to the file, and what they have in memory, lies over one another."""
+    before, path = crashed.digests(), getattr(crashed, which)
+    device = loop(path)
+    for words in (["--yes"], ["--dry-run"]):
+        run = crashed.larder("rescue", "writeback", crashed.hdd, "--cache", crashed.ssd, *words, code=BUSY)
+        one_line(run, path, "in use", f"held by {device};")
     assert crashed.digests() == before
 
 

@@ -32,6 +32,7 @@ from harness import (
     field,
     one_line,
     patch,
+    patch_both,
     patch_tables,
     read,
 )
@@ -118,6 +119,44 @@ def test_store_is_missing(larder, described):
     assert digest(described.hdd) == before
     described.volume(described.plain | {"snapshots": ["19 creating weekly", "20 lost x", "21 removing y"]})
     assert "dmsetup create data --uuid" in assembled(larder, 0).stdout
+
+
+def test_given_up_behind_what_is_refused(larder, loop):
+    """An SSD is away as well: to give up the snapshot is no word for that, and whoever attaches both has it still."""
+    described = Described(larder, larder.image("other", 64 * MIB))
+    described.volume(described.plain | {"snapshots": ["17 ready daily"]})
+    described.ssds({"ready": [f"{described.uuid} data 3"], "changing": []})
+    images = described.ssd, *described.others, described.hdd
+    before = [digest(x) for x in images]
+    larder.devices = [loop(described.ssd), described.hdd]
+    one_line(larder("start", "data", "--drop-snapshot", "daily", code=UNSAFE), "SSDs that were not found", "--degraded")
+    assert [digest(x) for x in images] == before
+
+
+@pytest.mark.parametrize("verb", [["start"], ["volume", "start"]])
+def test_given_up_without_the_module(larder, described, loop, verb):
+    """Of a volume that is dirty it is refused, and the snapshot is still there."""
+    described.volume(described.plain | {"snapshots": ["17 ready daily"]})
+    described.ssds({"ready": [f"{described.uuid} data 3"], "changing": []})
+    device, start = loop(described.hdd), [*verb, "data", "--without-module", "--drop-snapshot", "daily"]
+    larder.devices = [described.ssd, device]
+    patch_both(device, VOLUME, flags=1)
+    before = [digest(x) for x in (described.ssd, described.hdd)]
+    one_line(larder(*start, code=UNSAFE), device, "may_be_dirty", "larder rescue writeback")
+    if verb == ["start"]:  # nor without any of its SSDs
+        larder.devices = [device]
+        one_line(larder(*verb, "data", "--degraded", "--drop-snapshot", "daily", code=UNSAFE), device, "may_be_dirty", "bring that cache back")
+        larder.devices = [described.ssd, device]
+    assert [digest(x) for x in (described.ssd, described.hdd)] == before
+    patch_both(device, VOLUME, flags=0)
+    if verb == ["volume", "start"]:
+        before = digest(described.hdd)
+        for how in ("--without-module", "--without-cache"):
+            one_line(larder(*verb, "data", how, "--drop-snapshot", "daily", "--name", "/", code=USAGE), "--name")
+        larder(*start, "--dry-run")
+        assert digest(described.hdd) == before
+    larder(*start, code=None)  # device-mapper need not be here
+    assert listed(larder)["data@daily"]["state"] == "lost"
 
 
 def test_of_an_older_disk(larder, described):

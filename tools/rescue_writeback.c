@@ -203,7 +203,7 @@ static int rescue(struct rescue_cache *cache, const struct rescue_volume *volume
 	char label[LARDER_LABEL_SIZE + 1];
 	int result;
 
-	if (!strchr(request->name, '/') && !claim_may_start(volume->device.path, "rescue writeback"))
+	if (!claim_may_start(volume->device.path, strchr(request->name, '/'), "rescue writeback"))
 		return LARDER_UNSAFE;
 	if (volume->standing == STANDING_DETACHED)
 		return finish_detached(volume, request);

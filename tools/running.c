@@ -222,6 +222,14 @@ char *dm_name(const char *asked, const uint8_t label[LARDER_LABEL_SIZE], const c
 	return NULL;
 }
 
+int volume_refuse_dirty(const char *path, const struct larder_volume_sb *sb, bool module)
+{
+	char text[UUID_TEXT];
+
+	return complain(LARDER_UNSAFE, "%s: flags: may_be_dirty: the cache %s may hold newer data; %s", path, uuid_text(sb->cache_uuid, text),
+			module ? "bring that cache back" : "larder rescue writeback brings it to the disk without the module");
+}
+
 /* Who is in this place of the set, as its newest table has it; one that was to join it goes on joining. */
 static const struct member *in_place(const struct members *members, const struct larder_table *table, uint32_t place)
 {
@@ -270,7 +278,7 @@ struct set_words {
 	bool missing; /* without counting places that are empty */
 };
 
-/* It cannot be in a table: where somebody else has it by now, unless it was named by its path; nor if nobody can write to it. */
+/* It cannot be in a table: where somebody else has it by now, unless it was named by its path; nor one replica of it; nor if nobody can write to it. */
 static bool is_unusable(const struct member *m, const struct member *named, unsigned flags)
 {
 	bool by_path = flags & BRING_UP_BY_PATH && !memcmp(m->sb.head.uuid, named->sb.head.uuid, 16);
@@ -279,7 +287,7 @@ static bool is_unusable(const struct member *m, const struct member *named, unsi
 		remark("%s: is read-only: it counts as missing; if it need not be: blockdev --setrw %s", m->path, m->path);
 		return true;
 	}
-	return !by_path && !claim_may_start(m->path, "cache start");
+	return !claim_may_start(m->path, by_path, "cache start");
 }
 
 static bool accepts_older(const struct argument_list *options)

@@ -48,10 +48,13 @@ char *table_options(const struct argument_list *options, const char *stored);
  */
 char *dm_name(const char *asked, const uint8_t label[LARDER_LABEL_SIZE], const char *path, bool cache, int *result);
 
+/* A volume may be dirty, and was to start without its cache, or without the module.  LARDER_UNSAFE. */
+int volume_refuse_dirty(const char *path, const struct larder_volume_sb *sb, bool module);
+
 #define BRING_UP_DRY 1u /* print the dmsetup command only */
 #define BRING_UP_DEGRADED 2u /* also if SSDs of the set are missing: they leave it */
 #define BRING_UP_IMPORT 4u /* also if it is another machine's */
-#define BRING_UP_BY_PATH 8u /* the member was named by its path: it is taken whatever else is on it */
+#define BRING_UP_BY_PATH 8u /* the member was named by its path: it is taken whatever else is on it, unless it is a replica */
 /*
  * Starts a cache that does not run, member being one of its SSDs.  *path, to be freed by the caller, is its node.  An SSD that somebody
  * else has by now is missing, and a line says so.

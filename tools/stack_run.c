@@ -286,25 +286,29 @@ static bool is_dirty(const struct member *volume)
 }
 
 /*
- * Before the volume is shown without the module: nobody writes to the superblock of what runs so.  One that is dirty does not start, and is not taken
- * over then.
+ * Before the volume is shown without the module: nobody writes to the superblock of what runs so.  One that is dirty does not start, without the module or
+ * without its cache, and is not taken over then, nor is a snapshot of it given up.
  */
-static int store_first(struct stack *stack)
+static int store_first(struct stack *stack, bool module)
 {
+	const struct member *volume;
 	struct stacks stacks;
 	struct layers layers;
 	uint8_t part[16];
-	bool starts;
+	bool runs;
 	int result = stacks_scan(&stacks);
 
 	if (result)
 		return result;
 	stack_part(stack, "volume", part);
 	layers_find(&stacks, stack, &layers);
-	starts = !*layers.node && !is_dirty(member_volume(&stacks.members, part));
+	runs = *layers.node;
+	volume = member_volume(&stacks.members, part);
+	if (!runs && is_dirty(volume))
+		result = volume_refuse_dirty(volume->path, &volume->sb.volume, module);
 	layers_free(&layers);
 	stacks_free(&stacks);
-	return starts ? stack_store(stack) : LARDER_DONE;
+	return result || runs ? result : stack_store(stack);
 }
 
 /* The volume, with what it stands on.  Of a cache of which nothing is left only a volume that needs none starts, and only if asked to. */
@@ -322,15 +326,14 @@ static int start_below(struct stack *stack, unsigned flags, const struct argumen
 		with = false;
 	}
 	result = result ? result : snapshots_give_up(stack, drop, flags & START_OLDER);
-	/* durable: behind all that is refused.  With a new incarnation in one write, or the next start would take an older disk for the newest. */
+	/* with a new incarnation in one write, or the next start would take an older disk for the newest */
 	if (!result && (flags & START_OLDER))
 		result = stack_take_older(stack, &stored);
-	if (!result && drop->number && !stored)
-		result = stack_store(stack);
 	if (!result && with)
 		result = start_cache(stack, flags);
-	if (!result && changed && !module)
-		result = store_first(stack);
+	/* durable, behind all that is refused */
+	if (!result && ((changed && !module) || (drop->number && !stored)))
+		result = with ? stack_store(stack) : store_first(stack, module);
 	result = result ? result : start_volume(stack, flags);
 	if (!result && changed && module)
 		result = stack_store(stack);

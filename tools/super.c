@@ -12,7 +12,6 @@
 
 #include "arguments.h"
 #include "claim.h"
-#include "signature.h"
 #include "snapshot_store.h"
 #include "verbs.h"
 
@@ -301,19 +300,6 @@ int super_check(int argc, char **argv)
 	return result;
 }
 
-/* The leg of a mirror, or the disk below DRBD: what looks like its superblock is that of the device above, and one replica of it alone. */
-static int check_replica(const struct device *device, const struct superblocks *found)
-{
-	struct signature_others others;
-
-	if (!found->chosen || !signature_of_others(device, found->chosen->sb, &others) || !others.behind)
-		return LARDER_DONE;
-	return complain(LARDER_UNSAFE,
-			"%s: carries a signature %s behind the device that larder has signed: is the disk, or leg, below that; start what it is a part of "
-			"(drbdadm, mdadm), and wipe that; if it is a part of nothing any more: wipefs %s %s first",
-			device->path, others.type, others.wipefs, device->path);
-}
-
 static int wipe(const struct device *device, const struct claim_request *request)
 {
 	struct superblocks found;
@@ -323,7 +309,7 @@ static int wipe(const struct device *device, const struct claim_request *request
 	if (!superblocks_any(&found))
 		result = complain(LARDER_NOT_FOUND, "%s: magic: no larder superblock; nothing to wipe", device->path);
 	else
-		result = check_replica(device, &found);
+		result = claim_check_replica(device, &found);
 	result = result ? result : claim_superblock(device, &found, request->discard_dirty);
 	if (!result && !request->yes && !request->dry_run && !isatty(STDIN_FILENO))
 		result = complain(LARDER_FAILED, "%s: left as it is; --yes does it", device->path);

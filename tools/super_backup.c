@@ -339,22 +339,37 @@ static int check_superblock(const struct device *device, const struct superblock
 			le64toh(found->chosen->sb->head.generation));
 }
 
+#define WHEN_TEXT 64
+
+static const char *made_text(const struct backup *backup, char text[WHEN_TEXT])
+{
+	time_t made = (time_t)backup->made;
+	struct tm tm;
+
+	if (!gmtime_r(&made, &tm) || !strftime(text, WHEN_TEXT, "%Y-%m-%d %H:%M:%S UTC", &tm))
+		snprintf(text, WHEN_TEXT, "?");
+	return text;
+}
+
+/* A volume that has been resized since is as large as it was then. */
+static uint64_t volume_bytes(const struct backup *backup)
+{
+	return le64toh(backup->sb->volume.sectors) << LARDER_SECTOR_SHIFT;
+}
+
 /* Each names what is lost. */
 static int check_word(const struct device *device, const struct restore *r)
 {
 	const union superblock *sb = r->backup->sb;
 	const uint8_t *needed = r->what == RESTORE_VOLUME ? sb->head.uuid : sb->cache.cache_uuid;
-	time_t made = (time_t)r->backup->made;
-	char uuid[UUID_TEXT], when[64] = "?";
+	char uuid[UUID_TEXT], when[WHEN_TEXT];
 	struct stack stack;
 	uint8_t given[16];
-	struct tm tm;
 
 	if (r->discard_dirty && !uuid_parse(r->discard_dirty, given) && !memcmp(given, needed, 16))
 		return LARDER_DONE;
 	uuid_text(needed, uuid);
-	if (gmtime_r(&made, &tm))
-		strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S UTC", &tm);
+	made_text(r->backup, when);
 	switch (r->what) {
 	case RESTORE_TABLE:
 		return complain(LARDER_UNSAFE,
@@ -368,8 +383,9 @@ static int check_word(const struct device *device, const struct restore *r)
 		break;
 	}
 	return complain(LARDER_UNSAFE,
-			"%s: superblock: the volume comes back without a cache: dirty data that a cache has of it%s is LOST with --discard-dirty %s",
-			device->path, stack_of_backup(&sb->volume, &stack) ? ", and each snapshot of its stack," : "", uuid);
+			"%s: superblock: the volume comes back without a cache, with %" PRIu64 " bytes, as on %s: dirty data that a cache has of it%s is LOST with "
+			"--discard-dirty %s",
+			device->path, volume_bytes(r->backup), when, stack_of_backup(&sb->volume, &stack) ? ", and each snapshot of its stack," : "", uuid);
 }
 
 /* ------------------------------------------------------------------ restore: writing */
@@ -473,6 +489,7 @@ static int restore(const struct device *device, struct restore *r, bool dry_run)
 		[RESTORE_VOLUME] = "the volume, without a cache",
 	};
 	struct superblocks found;
+	char when[WHEN_TEXT];
 	int result = check_device(device, r);
 
 	if (result)
@@ -483,9 +500,13 @@ static int restore(const struct device *device, struct restore *r, bool dry_run)
 	result = result ? result : check_word(device, r);
 	if (!result && !dry_run)
 		result = put_back(device, r);
-	if (!result)
-		printf("%s: restored %s%s\n", device->path, text[r->what], dry_run ? " (dry run: nothing was written)" : "");
-	return result;
+	if (result)
+		return result;
+	printf("%s: restored %s", device->path, text[r->what]);
+	if (r->what == RESTORE_VOLUME)
+		printf(", with %" PRIu64 " bytes, as on %s", volume_bytes(r->backup), made_text(r->backup, when));
+	puts(dry_run ? " (dry run: nothing was written)" : "");
+	return LARDER_DONE;
 }
 
 int super_restore(int argc, char **argv)

@@ -44,8 +44,7 @@ static int wanted_cache(struct members *members, const struct member *volume, co
 	memcpy(uuid, sb->cache_uuid, 16);
 	uuid_text(uuid, text);
 	if (request->without_cache && dirty)
-		return complain(LARDER_UNSAFE, "%s: flags: may_be_dirty: the cache %s may hold newer data; bring that cache back",
-				volume->path, text);
+		return volume_refuse_dirty(volume->path, sb, true);
 	if (request->without_cache) {
 		memset(uuid, 0, 16);
 		return LARDER_DONE;
@@ -206,7 +205,7 @@ static int drop(union superblock *sb, bool *write, void *data)
 	return why || !there ? complain(LARDER_FAILED, "--drop-snapshot: the description of its stack cannot be changed: %s", why ? why : "it has none") : result;
 }
 
-/* Durable before it is started: a store that is here again would be believed. */
+/* Durable before it is started: a store that is here again would be believed.  Behind all that it is refused for. */
 static int drop_snapshots(const struct member *volume, struct start_request *request)
 {
 	bool ours = true;
@@ -261,7 +260,7 @@ static int create_with(const struct members *members, const struct member *volum
 	return result;
 }
 
-static int create_volume(const struct members *members, const struct member *volume, const char *cache, const struct start_request *request)
+static int create_volume(const struct members *members, const struct member *volume, const char *cache, struct start_request *request)
 {
 	const struct larder_volume_sb *sb = &volume->sb.volume;
 	char label[LARDER_LABEL_SIZE + 1], *name;
@@ -271,8 +270,11 @@ static int create_volume(const struct members *members, const struct member *vol
 	bool there;
 
 	name = dm_name(request->name, sb->label, volume->path, false, &result);
-	if (!name)
+	result = result ? result : drop_snapshots(volume, request);
+	if (result) {
+		free(name);
 		return result;
+	}
 	if (!stack_decode(sb->stack, &stack, &there) && there) {
 		stored = stack.options;
 		class = stack.class;
@@ -291,15 +293,6 @@ static int create_volume(const struct members *members, const struct member *vol
 
 /* ------------------------------------------------------------------ without the module */
 
-static int refuse_dirty(const char *path, const struct larder_volume_sb *sb)
-{
-	char text[UUID_TEXT];
-
-	return complain(LARDER_UNSAFE,
-			"%s: flags: may_be_dirty: the cache %s may hold newer data; larder rescue writeback brings it to the disk without the module",
-			path, uuid_text(sb->cache_uuid, text));
-}
-
 struct leaving {
 	const char *path;
 	bool equal; /* both copies of its superblock say the same: none is left from before it had left its cache */
@@ -310,7 +303,7 @@ static int leave_cache(union superblock *sb, bool *write, void *data)
 	const struct leaving *leaving = data;
 
 	if (le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY)
-		return refuse_dirty(leaving->path, &sb->volume);
+		return volume_refuse_dirty(leaving->path, &sb->volume, false);
 	*write = !uuid_is_zero(sb->volume.cache_uuid) || !leaving->equal;
 	return *write ? superblock_leave_cache(sb) : LARDER_DONE;
 }
@@ -334,7 +327,7 @@ static int take_off_cache(const struct member *volume)
 }
 
 /* What is older, or has older SSDs, the kernel would refuse. */
-static int start_linear(const struct members *members, const struct member *volume, const struct start_request *request)
+static int start_linear(const struct members *members, const struct member *volume, struct start_request *request)
 {
 	const struct larder_volume_sb *sb = &volume->sb.volume;
 	char *name, *params;
@@ -343,7 +336,7 @@ static int start_linear(const struct members *members, const struct member *volu
 	if (result)
 		return result;
 	if (le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY)
-		return refuse_dirty(volume->path, sb);
+		return volume_refuse_dirty(volume->path, sb, false);
 	name = dm_name(request->name, sb->label, volume->path, false, &result);
 	if (!name)
 		return result;
@@ -353,6 +346,7 @@ static int start_linear(const struct members *members, const struct member *volu
 		result = take_off_cache(volume);
 	else
 		result = claim_check(volume->path, LARDER_KIND_VOLUME, sb->head.uuid);
+	result = result ? result : drop_snapshots(volume, request);
 	if (!result && request->dry_run && !uuid_is_zero(sb->cache_uuid))
 		printf("write superblock to %s: no cache, a new incarnation\n", volume->path);
 	params = must_print("%s %llu", volume->path, (unsigned long long)le64toh(sb->data_offset) >> LARDER_SECTOR_SHIFT);
@@ -453,15 +447,12 @@ static int start_member(struct members *members, const char *word, const struct 
 		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", volume->path);
 	if (!result)
 		result = check_stack(members, volume, request->import);
-	if (!result && !request->without_module && !strchr(word, '/') && !claim_may_start(volume->path, "volume start"))
+	if (!result && !request->without_module && !claim_may_start(volume->path, strchr(word, '/'), "volume start"))
 		result = LARDER_UNSAFE;
 	result = result ? result : check_drop(volume, word, request);
 	result = result ? result : check_snapshots(members, volume, request);
 	if (!result && request->without_module) {
-		result = drop_snapshots(volume, request);
 		mapped_list_free(&list);
-		if (result)
-			return result;
 		return start_linear(members, volume, request);
 	}
 	result = result ? result : wanted_cache(members, volume, request, uuid, &named);
@@ -471,7 +462,6 @@ static int start_member(struct members *members, const char *word, const struct 
 		result = bring_cache(members, &list, volume, uuid, named, request, &cache);
 	if (!result && volume->block && !uuid_is_zero(uuid))
 		warn_entangled(&list, volume, uuid);
-	result = result ? result : drop_snapshots(volume, request);
 	result = result ? result : create_volume(members, volume, cache, request);
 	free(cache);
 	mapped_list_free(&list);

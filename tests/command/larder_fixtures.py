@@ -63,6 +63,25 @@ def larder(program):
         yield Larder(program, Path(directory))
 
 
+@pytest.fixture
+def loop(larder):
+    """Makes loop devices of images."""
+    made = []
+
+    def make(path, *options):
+        run = subprocess.run(["losetup", "--find", "--show", *options, str(path)], capture_output=True, text=True)
+        if run.returncode:
+            pytest.skip(f"no loop devices here: {run.stderr.strip()}")
+        made.append(run.stdout.strip())
+        return made[-1]
+
+    if os.geteuid():
+        pytest.skip("loop devices need root; the VM tests run on real block devices")
+    yield make
+    for device in made:
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
 @pytest.fixture(scope="module")
 def samples(program):
     """A good cache and a good volume of it, for tests that damage them and repair them again."""
