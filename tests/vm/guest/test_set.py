@@ -1019,6 +1019,32 @@ def test_roles_are_set(make_disk, make_oracle):
     stack.verify_alone(oracle)
 
 
+@pytest.mark.parametrize("what", ["roles", "mirror"])
+def test_messages_to_a_suspended_cache_write_nothing(make_disk, trace, what):
+    """What they ask for is written as the cache is resumed."""
+    value = {"roles": "write/both/read", "mirror": "dirty:3"}[what]
+
+    def is_written() -> bool:
+        shown = [larder("super", "show", s, "-o", "role", "--noheadings").stdout.strip() for s in stack.ssd]
+        return "/".join(shown) == value if what == "roles" else features(stack) == {THIRD}
+
+    stack = make_stack(make_disk, (48, 48, 48), writeback="off")
+    stack.volume.write(SECTOR, OLD)
+    stack.volume.flush()
+    assert not is_written()
+    stack.cache.suspend()
+    assert stack.cache.status()["state"] == "suspended"
+    trace.clear()
+    stack.cache.set(**{what: value})
+    assert not [c for c in trace.commands() if c.op != "read"] and not is_written()
+    stack.cache.resume()
+    wait_for(is_written, 60, "what was asked for")
+    assert any(trace.commands(s, "write") for s in stack.ssd), "the trace has nothing of them"
+    assert stack.cache.status()[what] == value
+    assert stack.volume.read(SECTOR, 8) == OLD
+    stack.stop()
+
+
 # ------------------------------------------------------------------ one ordering at a time (rule 14); tests/mutants breaks each
 
 SECTOR = 4096  # of the volume: what these tests write
