@@ -174,6 +174,28 @@ def test_the_rest_of_a_request_stays_in_its_class(make_disk):
     stack.stop()
 
 
+def test_the_rest_of_what_no_rule_matched(make_disk):
+    """A read of 128 KiB is in no class.  It is cut where something is cached, and its end is as small as what the only rule is
+    about: it is cached with all the rest."""
+    stack = make_stack(make_disk)
+    v, hole, tail, end = stack.volume, 104 * KIB, 108 * KIB, 128 * KIB
+    data = bytearray(os.urandom(end * 512))
+    stack.hdd.write(DATA_SECTOR, bytes(data))
+    for at in (0, hole):
+        data[at * 512 : at * 512 + 4096] = os.urandom(4096)
+        v.write(at, bytes(data[at * 512 : at * 512 + 4096]))
+    settle(stack)
+    v.set(**{"class": "size-32:bypass"})
+    assert v.read(0, end) == data
+    assert counts(stack, "class_read_sectors") == [0, end]
+    assert counts(stack, "class_reads") == [0, 4], "what is cached, a hole, what is cached, the end"
+    settle(stack)
+    assert v.read(tail, end - tail) == data[tail * 512 :]
+    assert moved(stack.hdd, "r") == 0, "the end was not cached"
+    assert counts(stack, "class_reads") == [1, 4], "by itself it is what the rule is about"
+    stack.stop()
+
+
 @contextlib.contextmanager
 def written_back_by_the_flusher() -> Iterator[None]:
     """Dirty pages go out by themselves, at once: nobody waits for them, so they carry no REQ_SYNC."""

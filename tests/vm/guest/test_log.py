@@ -288,6 +288,36 @@ def test_copy_that_is_not_looked_at_is_not_read(make_disk, kernel_log, seed, whi
     mended_and_alone(stack, content, which)
 
 
+def test_copy_that_is_not_looked_at_is_not_read_by_a_worker(make_disk, kernel_log, seed):
+    """Of a block of 4 KiB, read in part, of which the first copy fails: an error, and not what the second one has."""
+    kernel_log.expect("cannot read the log|cannot be read|I/O error|medium error")
+    ssds = [make_disk(f"ssd{i}", model="null", mb=32, wce=1, fua=1, lbs=4096, pbs=4096) for i in range(2)]
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50}
+    stack = Stack(ssds, hdd, format_cache=("--segment-size", "512k"), format_volume=("--cache", "c"), **options)
+    r, content = random.Random(seed), {}
+    for i in range(30):
+        sector = 8000 + 64 * i
+        content[sector] = r.randbytes(BLOCK * 512)
+        stack.volume.write(sector, content[sector])
+        stack.volume.flush()  # a record each: its data is in the slot before its block
+    crash(stack)
+    first, second = sorted((commit_blocks(s)[-1] for s in ssds), key=lambda b: not b.own)
+    assert first.own and not second.own and first.sequence == second.sequence
+    assert first.ssd.read(first.sector - BLOCK, BLOCK) == second.ssd.read(second.sector - BLOCK, BLOCK) == content[sector]
+    second.ssd.corrupt(second.sector - BLOCK, BLOCK)
+    second.ssd.flush()
+    started_unread(stack, content, second, "at once")
+    first.ssd.fail(op="read", from_=first.sector - BLOCK, to=first.sector, status="medium")
+    before = second.ssd.stats()["reads"]
+    with pytest.raises(OSError):
+        stack.volume.read(sector + 1, 3)
+    assert first.ssd.faults()[0]["hits"] and second.ssd.stats()["reads"] == before
+    first.ssd.heal()
+    assert not wrong(stack, content)
+    stack.stop()
+
+
 def test_copy_that_cannot_be_looked_at_has_breaks(make_disk, kernel_log, seed):
     """Too much of its segment cannot be read, behind the start either: each attempt is as long behind the one before as all before
     it.  Until it can: it is whole then."""

@@ -292,6 +292,25 @@ def test_own_flush_fails_before_a_detach(make_disk, kernel_log):
     stack.stop()
 
 
+@pytest.mark.parametrize("then", ["resumed", "loaded again", "attached"])
+def test_flush_of_a_suspend_fails(make_disk, kernel_log, then):
+    """A volume without a cache flushes its disk as it is suspended, which nobody waits for.  What that has dropped is told by the
+    next flush of a user, once, though this is one of another table."""
+    kernel_log.expect(FLUSH_NOISE)
+    stack = make(make_disk)
+    stack.detach()
+    stack.volume.write(0, A)
+    stack.hdd.fail(op="flush", status="reset", count=1)
+    if then != "resumed":
+        stack.volume.load(stack.line(cached=then == "attached"))
+    stack.volume.suspend()
+    assert stack.hdd.faults()[0]["hits"] == 1 and stack.hdd.read(DATA_SECTOR, BLOCK) != A, "nothing was dropped by it"
+    stack.volume.resume()
+    assert stack.volume.status()["state"] == ("running" if then == "attached" else "passthrough")
+    told_once(stack)
+    stack.stop()
+
+
 @pytest.mark.parametrize("volatile", ["bypassed", "nothing"])
 def test_own_write_meets_a_reset(make_disk, kernel_log, volatile):
     """A write of writeback is all that is told of it: what was acknowledged past the cache is gone, and the next flush of a user

@@ -187,6 +187,78 @@ def test_each_has_what_the_other_lacks(make_disk, seed, which):
     stack.stop()
 
 
+@pytest.mark.parametrize("lacks", ["another", "this"])
+def test_copy_that_lacks_something_is_read_last(make_disk, seed, kernel_log, lacks):
+    """Of three, by a worker (a block of 4 KiB, in part), as the first cannot be read.  The second is known to lack another block,
+    and is all that has this one; or to lack this one, which the third has."""
+    kernel_log.expect("I/O error|critical .* error")
+    ssds = [make_disk(f"ssd{i}", model="null", mb=32, wce=1, fua=1, lbs=4096, pbs=4096) for i in range(3)]
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50, "cache_mirror": "dirty:3"}
+    stack = Stack(ssds, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
+    w = Written(stack, seed)
+    data = prepare(stack, w, "active")
+    copies = [dict(zip(ssds, at, strict=True)) for at in zip(*(place_of_each(s, data) for s in ssds), strict=True)]
+    start, size, _ = segment_layout(ssds[0])
+    one, two = 1, 2
+    assert all((copies[one][s] - start) // size == (copies[two][s] - start) // size for s in ssds), "in one segment"
+
+    def which_reads(block: int) -> simdisk.Simdisk:
+        before = [s.stats()["reads"] for s in ssds]
+        assert stack.volume.read(sector_of(block) + 1, 3) == data[block][SECTOR : 4 * SECTOR]
+        (asked,) = [s for s, n in zip(ssds, before, strict=True) if s.stats()["reads"] > n]
+        return asked
+
+    def unreadable(ssd: simdisk.Simdisk, block: int) -> None:
+        ssd.fail(op="read", from_=copies[block][ssd], to=copies[block][ssd] + SLOT, status="medium")
+
+    first = which_reads(one)
+    unreadable(first, one)
+    before = {s: s.stats()["reads"] for s in ssds}
+    assert stack.volume.read(sector_of(one) + 1, 3) == data[one][SECTOR : 4 * SECTOR]
+    (second,) = [s for s in ssds if s is not first and s.stats()["reads"] > before[s]]
+    (third,) = [s for s in ssds if s not in (first, second)]
+    first.heal()
+    assert scrubbed(stack) == found() and which_reads(one) is first, "all are whole, and known to be"
+
+    unreadable(second, two if lacks == "another" else one)
+    assert scrubbed(stack) == found(1, unrepairable=1)
+    if lacks == "another":
+        unreadable(third, one)
+    else:
+        second.heal()
+        second.corrupt(copies[one][second], SLOT)
+    unreadable(first, one)
+    assert stack.volume.read(sector_of(one) + 1, 3) == data[one][SECTOR : 4 * SECTOR]
+    assert first.faults()[-1]["hits"] == 1 and (lacks == "this" or third.faults()[0]["hits"] == 1)
+    assert stack.cache.status()["devices_failed"] == 0
+    stack.stop()
+
+
+def test_what_no_copy_has_makes_none_bad(make_disk, seed, kernel_log):
+    """A block is damaged in both copies: as the first one cannot be read elsewhere, the second is, and from then on."""
+    kernel_log.expect("I/O error|critical .* error|damaged")
+    stack = small_stack(make_disk, 2)
+    w = Written(stack, seed)
+    data = prepare(stack, w, "active")
+    copies = [dict(zip(stack.ssd, at, strict=True)) for at in zip(*(place_of_each(s, data) for s in stack.ssd), strict=True)]
+    start, size, _ = segment_layout(stack.ssd[0])
+    assert all((copies[1][s] - start) // size == (copies[2][s] - start) // size for s in stack.ssd), "in one segment"
+    before = [s.stats()["reads"] for s in stack.ssd]
+    assert stack.volume.read(sector_of(1), SLOT) == data[1]
+    (first,) = [s for s, n in zip(stack.ssd, before, strict=True) if s.stats()["reads"] > n]
+    for s in stack.ssd:
+        flip(s, copies[2][s])
+    assert scrubbed(stack) == found(2, unrepairable=1)
+    with pytest.raises(OSError):
+        stack.volume.read(sector_of(2), SLOT)
+    first.fail(op="read", from_=copies[1][first], to=copies[1][first] + SLOT, status="medium")
+    for _ in range(3):
+        assert stack.volume.read(sector_of(1), SLOT) == data[1]
+    assert first.faults()[0]["hits"] == 1, "it is asked again, as if the other one were as bad"
+    stack.stop()
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_slot_that_cannot_be_read(make_disk, seed, kernel_log, which):
     """A medium error: overwriting the slot heals it, as a disk does that maps it elsewhere."""

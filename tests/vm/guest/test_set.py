@@ -657,6 +657,67 @@ def test_sides_that_went_apart_beside_a_newer_set(make_disk, kernel_log):
     stack.stop()
 
 
+def test_stale_one_whose_table_has_the_highest_generation(make_disk, kernel_log):
+    """Each of two SSDs was used without the other: one of them saw many changes, and the other one got a third SSD, with which it
+    is the newest set.  So many places as that has there are, and what was used alone is stale."""
+
+    def generations(ssd: simdisk.Simdisk) -> tuple[int, int]:
+        """Of the set, by its number, and of the table."""
+        table = max((ssd.read(place, 1) for place in (256, 512)), key=lambda t: struct.unpack_from("<Q", t, 8))
+        generation, of_the_set = struct.unpack_from("<QQ", table, 8)
+        return of_the_set >> 32, generation
+
+    def change(cache: Cache, times: int) -> None:
+        for i in range(times):
+            cache.set(roles=("write", "both")[i % 2])
+
+    ssds = make_ssds(make_disk, (48, 48, 48))
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    stack = Stack(ssds[:2], hdd, format_volume=("--cache", "c"), writeback="off")
+    stack.volume.write(SECTOR, OLD)
+    stack.volume.drain()
+    stack.stop()
+    cache = Cache.start([None, ssds[1]])
+    change(cache, 40)
+    cache.remove()
+    start_without(stack, 1)
+    larder("cache", "add", stack.cache, ssds[2], "--new-place", "--yes")
+    stack.volume.write(SECTOR, NEW)
+    stack.volume.flush()
+    stack.stop()
+    (newest_set, newest_table), stale, third = (generations(s) for s in ssds)
+    assert third == (newest_set, newest_table) and stale[0] < newest_set and stale[1] > newest_table
+    stack.ssd = ssds
+    stack.start()
+    assert stack.cache.status()["ssds"] == "active/failed/active" and kernel_log.matching("SSD 1 .* is stale")
+    assert stack.volume.read(SECTOR, 8) == NEW
+    stack.stop()
+
+
+def test_tables_of_the_newest_cannot_be_read(make_disk, kernel_log):
+    """A start does not go on with the SSD that was left, whose table alone can be read: the next one has all."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, writeback="off")
+    stack.volume.write(SECTOR, OLD)
+    stack.volume.flush()
+    stack.stop()
+    start_without(stack, 1)
+    stack.volume.write(SECTOR, NEW)
+    stack.volume.flush()
+    stack.stop()
+    before = [s.stats()["writes"] for s in stack.ssd]
+    stack.ssd[0].fail(op="read", status="ioerr", **TABLES)
+    with pytest.raises(command.CommandError):
+        Cache.start(stack.ssd)
+    assert kernel_log.matching("SSD 0 of .* its table cannot be read, and it is of a newer set than the others")
+    assert stack.ssd[0].faults()[0]["hits"] and [s.stats()["writes"] for s in stack.ssd] == before
+    stack.ssd[0].heal()
+    stack.start()
+    assert stack.cache.status()["ssds"] == "active/failed" and kernel_log.matching("SSD 1 .* is stale")
+    assert stack.volume.read(SECTOR, 8) == NEW
+    stack.stop()
+
+
 CHUNK = 128  # sectors (docs/on-disk-format.md, section 6)
 
 
@@ -1017,6 +1078,32 @@ def test_roles_are_set(make_disk, make_oracle):
     assert stack.cache.status()["roles"] == "both/both/read"
     oracle.verify()
     stack.verify_alone(oracle)
+
+
+@pytest.mark.parametrize("what", ["roles", "mirror"])
+def test_messages_to_a_suspended_cache_write_nothing(make_disk, trace, what):
+    """What they ask for is written as the cache is resumed."""
+    value = {"roles": "write/both/read", "mirror": "dirty:3"}[what]
+
+    def is_written() -> bool:
+        shown = [larder("super", "show", s, "-o", "role", "--noheadings").stdout.strip() for s in stack.ssd]
+        return "/".join(shown) == value if what == "roles" else features(stack) == {THIRD}
+
+    stack = make_stack(make_disk, (48, 48, 48), writeback="off")
+    stack.volume.write(SECTOR, OLD)
+    stack.volume.flush()
+    assert not is_written()
+    stack.cache.suspend()
+    assert stack.cache.status()["state"] == "suspended"
+    trace.clear()
+    stack.cache.set(**{what: value})
+    assert not [c for c in trace.commands() if c.op != "read"] and not is_written()
+    stack.cache.resume()
+    wait_for(is_written, 60, "what was asked for")
+    assert any(trace.commands(s, "write") for s in stack.ssd), "the trace has nothing of them"
+    assert stack.cache.status()[what] == value
+    assert stack.volume.read(SECTOR, 8) == OLD
+    stack.stop()
 
 
 # ------------------------------------------------------------------ one ordering at a time (rule 14); tests/mutants breaks each

@@ -144,6 +144,41 @@ def test_one_that_is_untold_has_nothing_alone(make_disk, kernel_log, told):
     stack.stop()
 
 
+def test_first_table_of_one_that_joins_is_torn(make_disk, kernel_log):
+    """By a power cut, as it is written: the SSD has no table yet, and goes on joining.  It is not thrown out."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    ssds = make_ssds(make_disk)
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    stack = Stack(ssds[:1], hdd, format_volume=("--cache", "c"), writeback="off", sequential_cutoff=0)
+    fill(stack, b"o")
+    stack.volume.flush()
+    # between the table of the other one and its own: the backing is told of the new set
+    hdd.fail(op="write", status="ok", delay_ms=10000, to=DATA_SECTOR)
+    larder(*add(stack, ssds[1]), "--no-wait")
+    wait_for(lambda: hdd.faults()[0]["hits"], 60, "the backing to be told")
+    ssds[1].fail(op="write", status="ok", delay_ms=120000, **TABLES)
+    hdd.heal()
+    wait_for(lambda: ssds[1].faults()[0]["hits"], 60, "its own table")
+    assert states(stack) == "active/joining"
+    simdisk.power_cut(hdd, ssds[0], mode="lose")
+    simdisk.power_cut(ssds[1], mode="keep")
+    stack.stop()
+    ssds[1].heal()
+    simdisk.power_up()
+    own, place = ssds[1].read(256, 256), 512 - 256
+    assert own in [ssds[0].read(at, place) for at in (256, 512)] and not any(ssds[1].read(512, place)), "it is the first write"
+    ssds[1].write(384, bytes(128 * 512))  # a torn one: the head of it is there, the second half is not
+    ssds[1].flush()
+    assert ssds[1].read(256, 128) == own[: 128 * 512] and any(own[128 * 512 :])
+    stack.start()
+    assert states(stack) in ("active/joining", "active/active")
+    wait_for(lambda: states(stack) == "active/active", 120, "the SSD to join")
+    stack.stop()
+    start_without(stack, 0)
+    assert holds(stack, b"o")
+    stack.stop()
+
+
 def test_table_behind_a_failed_change(make_disk, kernel_log):
     """A volume is attached while an SSD joins, and the table does not take it: what the new SSD gets then is whole, and it can be
     started alone."""
