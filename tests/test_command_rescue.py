@@ -387,7 +387,7 @@ def test_disk_of_a_new_owner_is_not_written_unasked(crashed, new_owner):
 
 @pytest.mark.parametrize("kind", signatures.TAIL_ALONE)
 def test_replica_is_not_written_alone(crashed, kind):
-    """The leg of a mirror with its superblock at the end, or the disk below DRBD, by whatever name: the other one would have older data, as good as these."""
+    """The leg of a mirror with its superblock at the end, or the disk below DRBD, by whatever name: the other one lacks the data."""
     type_, write = signatures.TAIL_ALONE[kind]
     expected = crashed.view()
     os.truncate(crashed.hdd, 80 * MIB)  # libblkid looks for ZFS on no smaller one than 64
@@ -395,7 +395,8 @@ def test_replica_is_not_written_alone(crashed, kind):
     before = crashed.digests()
     for name in (crashed.hdd, "image", crashed.uuid()):
         for words in (["--yes"], ["--dry-run"], ["--yes", "--keep-cache"], ["--yes", "--cache", crashed.ssd]):
-            one_line(crashed.larder("rescue", "writeback", name, *words, code=UNSAFE), crashed.hdd, type_, "behind", "drbdadm", "mdadm")
+            run = crashed.larder("rescue", "writeback", name, *words, code=UNSAFE)
+            one_line(run, crashed.hdd, type_, "behind", "drbdadm", "mdadm")
             assert crashed.digests() == before
     run = crashed.larder("rescue", "writeback", crashed.hdd, "--yes", code=UNSAFE)
     remedy = re.search(rf"(wipefs .*{crashed.hdd}) first", run.stderr)[1]

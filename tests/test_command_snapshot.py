@@ -145,7 +145,8 @@ def test_given_up_without_the_module(larder, described, loop, verb):
     one_line(larder(*start, code=UNSAFE), device, "may_be_dirty", "larder rescue writeback")
     if verb == ["start"]:  # nor without any of its SSDs
         larder.devices = [device]
-        one_line(larder(*verb, "data", "--degraded", "--drop-snapshot", "daily", code=UNSAFE), device, "may_be_dirty", "bring that cache back")
+        run = larder(*verb, "data", "--degraded", "--drop-snapshot", "daily", code=UNSAFE)
+        one_line(run, device, "may_be_dirty", "bring that cache back")
         larder.devices = [described.ssd, device]
     assert [digest(x) for x in (described.ssd, described.hdd)] == before
     patch_both(device, VOLUME, flags=0)
