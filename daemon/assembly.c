@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "../lib/claim.h"
 #include "../lib/cow.h"
@@ -27,6 +28,9 @@
 
 #define UNREAD_AGAIN_US 5000000
 #define UNREAD_PATIENCE_S 30 /* where nobody waits for what is missing: for what hangs */
+#define UNREADY_US UINT64_C(180000000) /* what udev gives an event, of a device that it is not through with */
+#define UNREADY_IDLE_US UINT64_C(30000000) /* where it has none: the kernel still reads partitions, or nobody tells udev */
+#define UNREADY_LOOK_US 1000000 /* between two looks at it, where nobody waits for what is missing */
 #define LOOK_LASTS_US 1000000 /* behind that nothing is started without what is missing before another look */
 
 static bool turn_given; /* since the last look somebody else may have had it */
@@ -699,6 +703,53 @@ static void find_unread(struct assembly *a, struct facts *facts)
 	facts->unread_since = *since;
 }
 
+/*
+ * Likewise what udev is not through with, as its driver takes its time, or many others are before it: not for longer than udev gives it,
+ * as some devices it may never get to.
+ */
+static void find_unready(struct assembly *a, struct look *look)
+{
+	uint64_t *since = a->memory ? &a->memory->unready_since : &a->unready_since, until;
+
+	*since = !look->unready || a->observe ? 0 : *since ? *since : look->facts.now;
+	until = *since + (look->udev_busy ? UNREADY_US : UNREADY_IDLE_US);
+	look->facts.unready_until = *since && until > look->facts.now ? until : 0;
+}
+
+static void tell_unready(struct assembly *a, const struct look *look)
+{
+	static const uint8_t none[16];
+	char *text = must_print("%s: udev is not through with it, and it may be what is missing: nothing is started without that for up to %u s; "
+				"udevadm settle waits for udev",
+				look->unready, (unsigned)(UNREADY_US / 1000000));
+
+	a->tell(ASSEMBLY_WAITING, none, text);
+	free(text);
+}
+
+/* Is something waited for that it may be? */
+static bool waits_for_udev(const struct look *look, const struct plan *plan)
+{
+	return look->facts.unready_until && plan->again;
+}
+
+/* That udev is through with it makes an event, which is one for us only if it is a member. */
+static void look_at_unready(struct assembly *a, const struct look *look, const struct plan *plan)
+{
+	if (!waits_for_udev(look, plan))
+		return;
+	tell_unready(a, look);
+	look_again(a, facts_clock() + UNREAD_AGAIN_US);
+}
+
+/* Nobody looks again: so here.  What is whole has been started. */
+static void wait_for_udev(void)
+{
+	turn_give();
+	usleep(UNREADY_LOOK_US);
+	turn_take();
+}
+
 #define DRY_ROUNDS 5 /* what is left over, caches, volumes, spares, and what is refused then */
 
 static void tell_mistake(const char *line, void *data)
@@ -737,7 +788,7 @@ static int rounds(struct assembly *a, const struct conf *conf)
 {
 	struct tried tried = { 0 };
 	int result = LARDER_DONE;
-	bool more = true;
+	bool more = true, told = false;
 
 	if (a->memory)
 		hold_failed(a->memory, &tried);
@@ -760,12 +811,20 @@ static int rounds(struct assembly *a, const struct conf *conf)
 		if (a->memory)
 			find_stayed(a->memory, &look);
 		find_unread(a, &look.facts);
+		find_unready(a, &look);
 		complete(a, conf, &tried, &look.facts);
 		plan_make(&look.facts, &plan);
 		more = !a->observe && run_steps(a, &look, &plan, &tried, &result);
+		if (!more && !a->wait && !a->memory && waits_for_udev(&look, &plan)) {
+			if (!told)
+				tell_unready(a, &look);
+			told = more = true;
+			wait_for_udev();
+		}
 		if (!more) {
 			tell_refusals(a, &plan);
 			tell_unread(a);
+			look_at_unready(a, &look, &plan);
 			tell_newer(a, &look.facts);
 			if (a->memory)
 				tell_held(a, &look.facts, &result);

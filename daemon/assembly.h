@@ -52,6 +52,7 @@ struct assembly_memory {
 	uint32_t nr_failures;
 	struct assembly_failure failure[ASSEMBLY_FAILURES_MAX];
 	uint64_t unread_since; /* as in struct facts */
+	uint64_t unready_since; /* from when on udev is not through with a device that may be what is missing; 0: with all */
 };
 
 struct assembly {
@@ -64,6 +65,7 @@ struct assembly {
 	bool observe; /* plan, and do nothing */
 	struct assembly_memory *memory; /* or NULL */
 	uint64_t unread_since; /* where that is NULL: of the pass before, and of this one; as in struct facts */
+	uint64_t unready_since; /* the same, as in struct assembly_memory */
 	/* what there was at the end, and what was left of it; or NULL */
 	void (*seen)(const struct look *look, const struct plan *plan);
 	void (*looks)(void); /* in front of each look at the devices, or NULL */

@@ -51,11 +51,25 @@ static bool udev_runs(void)
 	return !access("/run/udev/control", F_OK);
 }
 
+static char *unready; /* node of the first device of this look that udevd is not through with; NULL: there is none */
+
+/* It may be a member, as what is on it nobody has looked at; not so without a size: an empty drive, or loop device. */
+static void note_unready(struct udev_device *device)
+{
+	const char *size = udev_device_get_sysattr_value(device, "size"), *node = udev_device_get_devnode(device);
+
+	if (!unready && node && size && strcmp(size, "0"))
+		unready = must_allocate(strdup(node));
+}
+
 static bool may_be_read(struct udev_device *device)
 {
 	if (is(device, "DM_MULTIPATH_DEVICE_PATH", "1"))
 		return false;
-	return !udev_runs() || udev_device_get_is_initialized(device);
+	if (!udev_runs() || udev_device_get_is_initialized(device))
+		return true;
+	note_unready(device);
+	return false;
 }
 
 static bool is_marked(struct udev_device *device)
@@ -587,6 +601,9 @@ int facts_look(struct look *look, bool marked)
 	take_arrays(look, marked);
 	take_running(look);
 	hold_older(look);
+	look->unready = unready;
+	unready = NULL;
+	look->udev_busy = look->unready && !access("/run/udev/queue", F_OK);
 	look->facts.taken = (const char **)look->names.name;
 	look->facts.nr_taken = look->names.number;
 	look->facts.half = (const char **)look->names.half;
@@ -617,6 +634,7 @@ void facts_free(struct look *look)
 	free(look->facts.returning);
 	free(look->facts.rest);
 	free(look->present);
+	free(look->unready);
 	free(look->facts.member);
 	free(look->facts.running);
 	free(look->facts.stopped);

@@ -17,6 +17,8 @@ struct look {
 	struct facts facts;
 	struct present *present;
 	size_t nr_present;
+	char *unready; /* node of a device that udevd is not through with, which was not read; NULL: there is none */
+	bool udev_busy; /* of that: udevd has events that it is not through with */
 	/* what they point to */
 	struct members members;
 	struct mapped_list mapped;

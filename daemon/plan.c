@@ -161,7 +161,7 @@ char *plan_other_half(const struct facts *facts, const uint8_t volume[16])
 /* Is something waited for?  since: when the newest of what is here came. */
 static bool wait_on(const struct facts *facts, struct plan *plan, uint64_t since)
 {
-	uint64_t end = later(later(since, facts->began), facts->unread_since) + facts->wait;
+	uint64_t end = later(later(later(since, facts->began), facts->unread_since) + facts->wait, facts->unready_until);
 
 	if (facts->now >= end)
 		return false;

@@ -10,7 +10,8 @@
  *   3. no member is in two steps, or in a step and in something that runs
  *   4. a cache starts without an active SSD only when the time to wait is over, a volume of it is here, and every volume that its
  *      table knows is here and proves by its superblock that the set was not used without the SSDs that are; that time is counted from when the
- *      newest of what is here came, and not from before facts.began, or facts.unread_since
+ *      newest of what is here came, and not from before facts.began, or facts.unread_since, nor is it over before
+ *      facts.unready_until
  *   5. a volume starts without its cache only when the time to wait is over, no SSD of that cache is here, and nothing is dirty; neither 4 nor 5
  *      where a disk is here that the array of such a volume does not have, and that was used without it
  *   6. nothing is started that larder.conf leaves, nor without what is missing what it wants whole, unless it is asked for by name
@@ -139,6 +140,7 @@ struct facts {
 	size_t nr_failed;
 	uint64_t now, wait; /* microseconds */
 	uint64_t unread_since; /* from when on something hangs that may be what is missing; 0: nothing does */
+	uint64_t unready_until; /* till then at most, as udev is not through with what may be what is missing; 0: it is */
 	uint64_t began; /* from when on is waited at the earliest: what came before had nobody who could wait for the rest; 0: from whenever it came */
 	bool spares, notes; /* they may be used, made */
 	const uint8_t *only; /* just this volume, or cache, and what it needs; or NULL */

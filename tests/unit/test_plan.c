@@ -382,6 +382,7 @@ static void make_world(void)
 	all_run = chance(30);
 	facts.wait = chance(30) ? 0 : chance(30) ? (u64)1 << 62 : rnd(2000);
 	facts.began = chance(50) ? 0 : rnd(facts.now) + 1;
+	facts.unready_until = chance(80) ? 0 : facts.now + rnd(2000);
 	for (size_t i = 0; i < nr_members; i++) {
 		bool is_cache = member[i].kind == LARDER_KIND_CACHE;
 
@@ -463,7 +464,9 @@ static bool both_sides_here(const struct cache_truth *c)
 /* When the time to wait is over of what came then. */
 static u64 wait_ends(u64 since)
 {
-	return (since > facts.began ? since : facts.began) + facts.wait;
+	u64 end = (since > facts.began ? since : facts.began) + facts.wait;
+
+	return end > facts.unready_until ? end : facts.unready_until;
 }
 
 static u64 newest_arrival(const struct cache_truth *c)
@@ -1274,7 +1277,17 @@ static void the_wait(void)
 	plan_make(&facts, &plan);
 	CHECK(plan.nr_steps == 1 && plan.step[0].degraded && !plan.again, "waits longer for what hangs");
 	plan_free(&plan);
-	facts.began = facts.unread_since = 0;
+	/* udev is not through with something that may be it */
+	facts.unready_until = 90000000;
+	facts.now = 89999999;
+	plan_make(&facts, &plan);
+	CHECK(!plan.nr_steps && plan.again == 90000000 && plan.nr_refusals == 1 && plan.refusal[0].waiting, "does not wait for udev");
+	plan_free(&plan);
+	facts.now = 90000000;
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].degraded && !plan.again, "waits longer for udev");
+	plan_free(&plan);
+	facts.began = facts.unread_since = facts.unready_until = 0;
 	member[1].set_generation = 6ull << 32;
 	plan_make(&facts, &plan);
 	CHECK(!plan.nr_steps && plan.nr_refusals == 1 && strstr(plan.refusal[0].text, "ran with other SSDs"), "the older side is started");

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * A pass, of daemon/assembly.c and daemon/facts.c with daemon/plan.c, with a clock, a udev and a kernel of our own: a volume, and the SSD of its cache, which udev is
+ * through with later, or never.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <endian.h>
+#include <libudev.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static uint64_t now; /* microseconds */
+static bool udev_there, queue;
+
+static int our_clock(clockid_t clock, struct timespec *time)
+{
+	*time = (struct timespec){ (time_t)(now / 1000000), (long)(now % 1000000) * 1000 };
+	return 0;
+}
+
+static int our_sleep(unsigned us)
+{
+	now += us;
+	return 0;
+}
+
+static int our_access(const char *path, int mode)
+{
+	return (!strcmp(path, "/run/udev/control") && udev_there) || (!strcmp(path, "/run/udev/queue") && queue) ? 0 : -1;
+}
+
+#define clock_gettime our_clock
+#define usleep our_sleep
+#define access our_access
+#include "../../daemon/facts.c"
+#include "../../daemon/assembly.c"
+#undef access
+
+#include "check.h"
+
+#define S UINT64_C(1000000)
+#define NEVER UINT64_MAX
+
+struct udev_device {
+	const char *node, *size;
+	uint32_t kind;
+	uint64_t here, done, gone; /* when the kernel has it, udev is through with it, and it goes */
+};
+
+enum { VOLUME, SSD, OTHER, DEVICES };
+static struct udev_device devices[DEVICES];
+static struct member made[DEVICES];
+static struct assembly_memory memory;
+static uint64_t started; /* when the volume was; 0: it was not */
+static bool with_cache; /* then with this */
+static char started_what[128], said[4096];
+static unsigned looks_taken;
+static struct larder_table table;
+
+/* ------------------------------------------------------------------ udev */
+
+struct udev *udev_new(void)
+{
+	return (struct udev *)devices;
+}
+
+struct udev *udev_unref(struct udev *udev)
+{
+	return NULL;
+}
+
+struct udev_device *udev_device_new_from_devnum(struct udev *udev, char type, dev_t number)
+{
+	return &devices[number - 1];
+}
+
+struct udev_device *udev_device_unref(struct udev_device *device)
+{
+	return NULL;
+}
+
+int udev_device_get_is_initialized(struct udev_device *device)
+{
+	return now >= device->done;
+}
+
+const char *udev_device_get_devnode(struct udev_device *device)
+{
+	return device->node;
+}
+
+const char *udev_device_get_sysattr_value(struct udev_device *device, const char *name)
+{
+	return strcmp(name, "size") ? NULL : device->size;
+}
+
+const char *udev_device_get_property_value(struct udev_device *device, const char *name)
+{
+	static char since[24];
+
+	if (!device->kind || now < device->done)
+		return NULL;
+	snprintf(since, sizeof(since), "%llu", (unsigned long long)device->done);
+	return !strcmp(name, "ID_FS_TYPE") ? "larder_member" : !strcmp(name, "LARDER_APPEARED") ? since : NULL;
+}
+
+void members_scan_where(struct members *members, bool (*wanted)(struct udev_device *device))
+{
+	*members = (struct members){ .member = calloc(DEVICES, sizeof(*members->member)) };
+	looks_taken++;
+	for (size_t i = 0; i < DEVICES; i++) {
+		made[i] = (struct member){ .path = (char *)devices[i].node, .block = true, .number = (dev_t)i + 1 };
+		made[i].sb.head.kind = htole32(devices[i].kind);
+		made[i].sb.head.uuid[0] = (uint8_t)(i + 1);
+		memset(made[i].sb.cache.cache_uuid, 9, 16);
+		strcpy((char *)made[i].sb.cache.label, "data");
+		if (now >= devices[i].here && now < devices[i].gone && wanted(&devices[i]) && devices[i].kind)
+			members->member[members->number++] = &made[i];
+	}
+}
+
+void members_free(struct members *members)
+{
+	free(members->member);
+}
+
+/* ------------------------------------------------------------------ the rest of what is there */
+
+int device_try(struct device *device, const char *path)
+{
+	*device = (struct device){ .bytes = 1 << 30 };
+	return 0;
+}
+
+void device_close(struct device *device)
+{
+}
+
+bool signature_of_others(const struct device *device, const union superblock *own, struct signature_others *others)
+{
+	return false;
+}
+
+bool device_usage(dev_t number, char *text, size_t size)
+{
+	return false;
+}
+
+bool leg_is(const union superblock *sb, struct leg_fields *fields)
+{
+	return false;
+}
+
+const char *stack_decode(const uint8_t field[static LARDER_STACK_SIZE], struct stack *stack, bool *there)
+{
+	*there = false;
+	return NULL;
+}
+
+const char *stack_list_decode(const uint8_t field[static LARDER_STACK_SIZE], struct stack_list *list, bool *there)
+{
+	*there = false;
+	memset(list, 0, sizeof(*list));
+	return NULL;
+}
+
+bool stack_host_is_foreign(const uint8_t host[16])
+{
+	return false;
+}
+
+bool stack_host_is_unknown(const uint8_t host[16])
+{
+	return false;
+}
+
+void tables_read(const struct device *device, const struct larder_cache_sb *sb, struct cache_tables *tables)
+{
+	*tables = (struct cache_tables){ .chosen = &table };
+}
+
+void tables_free(struct cache_tables *tables)
+{
+}
+
+uint64_t lacks_noted(const uint8_t uuid[16])
+{
+	return 0;
+}
+
+uint64_t returned_since(const uint8_t uuid[16])
+{
+	return 0;
+}
+
+char *volume_too_old(const struct members *members, const struct member *volume, const struct stack *stack)
+{
+	return NULL;
+}
+
+char *cache_too_old(const struct members *members, const struct member *volume, const struct stack *stack)
+{
+	return NULL;
+}
+
+int snapshot_take(struct mapped_list *list)
+{
+	*list = (struct mapped_list){ 0 };
+	return 0;
+}
+
+int mapped_scan_names(struct mapped_names *names)
+{
+	*names = (struct mapped_names){ 0 };
+	return 0;
+}
+
+void mapped_list_free(struct mapped_list *list)
+{
+}
+
+void mapped_names_free(struct mapped_names *names)
+{
+}
+
+void mapped_init(bool dry_run)
+{
+}
+
+size_t stopped_list(uint8_t (**uuids)[16])
+{
+	*uuids = NULL;
+	return 0;
+}
+
+void turn_take(void)
+{
+}
+
+void turn_give(void)
+{
+}
+
+void hanging_look(const struct mapped_list *list)
+{
+}
+
+void hanging_again(void)
+{
+}
+
+void hanging_wait(double seconds)
+{
+}
+
+bool hanging_any(void)
+{
+	return false;
+}
+
+bool hanging_each(void (*visit)(const char *node, void *data), void *data)
+{
+	return false;
+}
+
+void conf_read(struct conf *conf, void (*say)(const char *line, void *data), void *data)
+{
+	*conf = (struct conf){ .wait = 30 * S };
+}
+
+void conf_free(struct conf *conf)
+{
+}
+
+void conf_apply(const struct conf *conf, struct facts *facts)
+{
+}
+
+int claim_check(const char *path, uint32_t kind, const uint8_t uuid[16])
+{
+	return 0;
+}
+
+char *stored_options_words(const char *options, const char *class)
+{
+	return must_print("0");
+}
+
+int mapped_create(const char *name, const char *uuid, const char *target, uint64_t sectors, const char *params)
+{
+	snprintf(started_what, sizeof(started_what), "%s %s", name, params);
+	started = now;
+	return 0;
+}
+
+static void tell(enum assembly_event event, const uint8_t uuid[16], const char *text)
+{
+	if (!strstr(said, text))
+		strncat(said, text, sizeof(said) - strlen(said) - 1);
+}
+
+/* ------------------------------------------------------------------ cases */
+
+/* A clean volume that was there at 1 s, and the SSD of its cache. */
+static void begin(uint64_t here, uint64_t done)
+{
+	devices[VOLUME] = (struct udev_device){ .node = "/dev/sda", .size = "2097152", .kind = LARDER_KIND_VOLUME, .done = 1 * S, .gone = NEVER };
+	devices[SSD] = (struct udev_device){ .node = "/dev/sdb", .size = "2097152", .kind = LARDER_KIND_CACHE, .here = here, .done = done, .gone = NEVER };
+	devices[OTHER] = (struct udev_device){ .node = "/dev/loop0", .size = "0", .done = NEVER, .gone = NEVER };
+	table = (struct larder_table){ .head.nr_devices = htole32(1), .devices[0] = { .state = htole32(LARDER_DEVICE_ACTIVE), .uuid = { SSD + 1 } } };
+	memset(&memory, 0, sizeof(memory));
+	udev_there = true;
+	queue = false;
+	started = 0;
+	*started_what = *said = 0;
+	looks_taken = 0;
+	now = 1 * S;
+}
+
+/* As larderd, until something has started, or the end: a pass when one is asked for, and when the SSD is through, which makes an event. */
+static void larderd(uint64_t end)
+{
+	while (!started && now < end) {
+		struct assembly a = { .wait = ASSEMBLY_WAIT_CONF, .began = 1 * S, .marked = true, .memory = &memory, .tell = tell };
+		uint64_t next;
+
+		assembly_pass(&a);
+		next = a.again ? a.again : end;
+		if (devices[SSD].done > now && devices[SSD].done < next)
+			next = devices[SSD].done;
+		now = started || next > end ? now : next;
+		if (next >= end)
+			break;
+	}
+}
+
+/* As larder assemble --degraded. */
+static struct assembly degraded(void)
+{
+	struct assembly a = { .tell = tell };
+
+	assembly_pass(&a);
+	return a;
+}
+
+static bool alone(void)
+{
+	return started && !strncmp(started_what, "data /dev/sda - ", 16);
+}
+
+static bool whole(void)
+{
+	return started && !strncmp(started_what, "larder-cache-data 1 /dev/sdb", 28);
+}
+
+static void by_larderd(void)
+{
+	begin(NEVER, NEVER);
+	larderd(600 * S);
+	check(alone() && started == 31 * S && !strstr(said, "udev"), "an SSD that is not there is waited for as long as larder.conf says");
+	begin(5 * S, 45 * S);
+	queue = true;
+	larderd(600 * S);
+	check(whole() && started == 45 * S && strstr(said, "/dev/sdb: udev is not through with it"), "one that udev gets to later than that");
+	check(looks_taken < 12, "and is looked for each five seconds, no more");
+	begin(5 * S, 20 * S);
+	queue = true;
+	larderd(600 * S);
+	check(whole() && started == 20 * S && !strstr(said, "/dev/sdb: udev"), "one that comes in time is not told of");
+	begin(5 * S, NEVER);
+	queue = true;
+	larderd(900 * S);
+	check(alone() && started >= 31 * S + 180 * S && started <= 31 * S + 181 * S, "one that udev never gets to holds up nothing for longer than udev's own limit");
+	begin(5 * S, NEVER);
+	larderd(900 * S);
+	check(alone() && started >= 61 * S && started <= 62 * S, "nor one of which udev has no event");
+}
+
+static void others(void)
+{
+	begin(NEVER, NEVER);
+	queue = true;
+	larderd(600 * S);
+	check(alone() && started == 31 * S, "an empty loop device holds up nothing, whatever udev does");
+	begin(5 * S, 45 * S);
+	devices[OTHER].size = "1000";
+	queue = true;
+	now = 45 * S;
+	larderd(600 * S);
+	check(whole() && started == 45 * S && !strstr(said, "udev"), "what is whole waits for no other device");
+	begin(NEVER, NEVER);
+	devices[OTHER] = (struct udev_device){ .node = "/dev/sdc", .size = "1000", .here = 5 * S, .done = 40 * S, .gone = NEVER };
+	queue = true;
+	larderd(600 * S);
+	check(alone() && started >= 40 * S && started <= 46 * S, "what was another's is not waited for any more");
+	begin(0, NEVER);
+	udev_there = false;
+	larderd(600 * S);
+	check(whole() && started == 1 * S, "without udevd each device is read");
+}
+
+static void by_command(void)
+{
+	struct assembly a;
+
+	begin(0, 45 * S);
+	queue = true;
+	now = 20 * S;
+	a = degraded();
+	check(whole() && started == 45 * S && !a.waiting, "larder assemble --degraded waits for what udev is not through with");
+	begin(0, NEVER);
+	queue = true;
+	now = 20 * S;
+	a = degraded();
+	check(alone() && started == 200 * S && !a.waiting, "not for longer than udev's own limit");
+	begin(NEVER, NEVER);
+	queue = true;
+	now = 20 * S;
+	a = degraded();
+	check(alone() && started == 20 * S, "nor where there is nothing like that");
+}
+
+int main(void)
+{
+	by_larderd();
+	others();
+	by_command();
+	return failed;
+}
