@@ -446,12 +446,64 @@ static void hold_others(struct assembly_memory *memory, struct facts *facts)
 
 /* ------------------------------------------------------------------ whose disks went and came */
 
-static bool is_present(const struct assembly_memory *memory, const struct present *p)
+static struct assembly_disk *find_disk(struct assembly_memory *memory, const uint8_t own[16])
 {
-	for (uint32_t i = 0; i < memory->nr_present; i++)
-		if (memory->present[i].number == p->number && memory->present[i].sequence == p->sequence)
+	for (uint32_t i = 0; i < memory->nr_disks; i++)
+		if (!memcmp(memory->disk[i].own, own, 16))
+			return &memory->disk[i];
+	return NULL;
+}
+
+/* Which disk has that UUID now. */
+static void remember_disk(struct assembly_memory *memory, const struct present *p)
+{
+	struct assembly_disk *disk = uuid_is_zero(p->own) ? NULL : find_disk(memory, p->own);
+
+	if (!disk && !uuid_is_zero(p->own) && memory->nr_disks < ASSEMBLY_DISKS_MAX)
+		disk = &memory->disk[memory->nr_disks++];
+	if (!disk)
+		return;
+	memcpy(disk->own, p->own, 16);
+	disk->identity = p->identity;
+}
+
+static bool is_same(const struct present *a, const struct present *b)
+{
+	return a->number == b->number && a->sequence == b->sequence;
+}
+
+static bool is_among(const struct present *list, size_t count, const struct present *p)
+{
+	for (size_t i = 0; i < count; i++)
+		if (is_same(&list[i], p))
 			return true;
 	return false;
+}
+
+/*
+ * A disk that was copied while its array ran has what was written until then, and the bitmap begins where that loses the one it was copied
+ * from: it would get what was written from there on alone.  It is told by having been here beside that, or by being another disk.
+ */
+static void find_copies(struct assembly_memory *memory, struct look *look)
+{
+	for (uint32_t i = 0; i < memory->nr_copies;)
+		if (present_lasts(&memory->copy[i]) && !is_among(look->present, look->nr_present, &memory->copy[i]))
+			i++;
+		else
+			memory->copy[i] = memory->copy[--memory->nr_copies];
+	for (size_t i = 0; i < look->facts.nr_returning; i++) {
+		struct fact_return *r = &look->facts.returning[i];
+		const struct assembly_disk *disk = find_disk(memory, r->leg.own);
+
+		r->copy = disk && disk->identity && r->identity && disk->identity != r->identity;
+		for (uint32_t k = 0; k < memory->nr_copies; k++)
+			r->copy |= memory->copy[k].number == r->number && !memcmp(memory->copy[k].own, r->leg.own, 16);
+	}
+	for (size_t i = 0; i < look->nr_copies; i++)
+		if (!is_among(memory->copy, memory->nr_copies, &look->copy[i]) && memory->nr_copies < ASSEMBLY_COPIES_MAX)
+			memory->copy[memory->nr_copies++] = look->copy[i];
+	for (size_t i = 0; i < look->nr_present; i++)
+		remember_disk(memory, &look->present[i]);
 }
 
 /* Of those that were seen in an array before: who is away, or another disk by now, is forgotten. */
@@ -469,7 +521,7 @@ static void find_stayed(struct assembly_memory *memory, struct look *look)
 			r->stayed |= memory->present[k].number == r->number;
 	}
 	for (size_t i = 0; i < look->nr_present; i++)
-		if (!is_present(memory, &look->present[i]) && memory->nr_present < ASSEMBLY_PRESENT_MAX)
+		if (!is_among(memory->present, memory->nr_present, &look->present[i]) && memory->nr_present < ASSEMBLY_PRESENT_MAX)
 			memory->present[memory->nr_present++] = look->present[i];
 }
 
@@ -810,6 +862,8 @@ static int rounds(struct assembly *a, const struct conf *conf)
 			find_stopped(a->memory, &look.facts);
 		if (a->memory)
 			find_stayed(a->memory, &look);
+		if (a->memory)
+			find_copies(a->memory, &look);
 		find_unread(a, &look.facts);
 		find_unready(a, &look);
 		complete(a, conf, &tried, &look.facts);

@@ -32,6 +32,9 @@ enum assembly_event {
 
 #define ASSEMBLY_PRESENT_MAX 2048 /* disks of arrays; one that is too many is taken back also if it did not go */
 
+#define ASSEMBLY_COPIES_MAX 256 /* of disks of arrays */
+#define ASSEMBLY_DISKS_MAX 2048 /* of arrays; of those that are too many nobody knows later whether they are another disk */
+
 #define ASSEMBLY_FAILURES_MAX 64 /* caches; of those that are too many the time to wait is never over */
 
 /* A cache that runs without SSDs that have failed. */
@@ -49,6 +52,13 @@ struct assembly_memory {
 	struct attempts others; /* steps for what runs: of a spare that could not join by the UUID of its cache, of a note by that of the volume, of a disk by its own */
 	uint32_t nr_present;
 	struct present present[ASSEMBLY_PRESENT_MAX];
+	uint32_t nr_copies; /* that stayed beside the array: what is written to that since they do not have, and no bitmap knows */
+	struct present copy[ASSEMBLY_COPIES_MAX];
+	uint32_t nr_disks; /* the last one that an array had of each UUID of a disk, if that said which disk it is */
+	struct assembly_disk {
+		uint8_t own[16];
+		uint64_t identity;
+	} disk[ASSEMBLY_DISKS_MAX];
 	uint32_t nr_failures;
 	struct assembly_failure failure[ASSEMBLY_FAILURES_MAX];
 	uint64_t unread_since; /* as in struct facts */

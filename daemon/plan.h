@@ -24,7 +24,8 @@
  *  11. a note is made only of a volume that runs, of a stack that is whole and this machine's, whose array lacks a disk that the stack does not know of, takes
  *      too few read errors of its legs, or which has lost a snapshot
  *  12. a disk joins the array of a volume that runs, of a stack that is whole and this machine's, only if it has a superblock of that array alone, of which there is no
- *      copy, is nobody's, did not stay here when it was taken out, and has nothing which the array has not (md_leg.h); the newest of several first
+ *      copy, is none of one that was seen in the array, is nobody's, did not stay here when it was taken out, and has nothing which the array
+ *      has not (md_leg.h); the newest of several first
  *  13. an array is never started; one that does not run when the time to wait is over is told of, and apart from others one whose parity may be wrong
  *  14. dm-integrity of a leg starts whatever else is here, as md's rules, not ours, gather the array from such legs; not where the volume of its stack was
  *      stopped, or larder.conf leaves that
@@ -108,6 +109,8 @@ struct fact_return {
 	struct md_leg leg;
 	struct md_now now; /* the array */
 	bool stayed; /* it was whole in an array, and has not been away since: somebody took it out, or its errors did */
+	uint64_t identity; /* as of struct present */
+	bool copy; /* of the disk that it says it is: that was seen in the array beside it, or was another disk */
 	const char *foreign, *wipefs, *used; /* as of a member */
 	uint64_t held_until; /* it could not be taken back: not before then */
 };

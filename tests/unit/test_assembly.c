@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * A pass, of daemon/assembly.c and daemon/facts.c with daemon/plan.c, with a clock, a udev and a kernel of our own: a volume, and the SSD of its cache, which udev is
- * through with later, or never.
+ * through with later, or never; a disk that its array has had, and a copy of it.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -49,12 +49,15 @@ static int our_access(const char *path, int mode)
 #define NEVER UINT64_MAX
 
 struct udev_device {
-	const char *node, *size;
+	const char *node, *size, *own, *wwid; /* of a disk of an array its UUID */
 	uint32_t kind;
 	uint64_t here, done, gone; /* when the kernel has it, udev is through with it, and it goes */
 };
 
-enum { VOLUME, SSD, OTHER, DEVICES };
+enum { VOLUME, SSD, OTHER, LEG_A, LEG_B, LEG_C, DEVICES };
+#define IN_ARRAY(leg) (1u << (leg))
+static unsigned array; /* of its disks those that md has */
+static uint64_t sequences[DEVICES]; /* 0: it is not here */
 static struct udev_device devices[DEVICES];
 static struct member made[DEVICES];
 static struct assembly_memory memory;
@@ -81,6 +84,61 @@ struct udev_device *udev_device_new_from_devnum(struct udev *udev, char type, de
 	return &devices[number - 1];
 }
 
+dev_t udev_device_get_devnum(struct udev_device *device)
+{
+	return (dev_t)(device - devices) + 1;
+}
+
+/* Of the disks of arrays that are here: an entry is the place in the list, behind 0. */
+struct udev_enumerate *udev_enumerate_new(struct udev *udev)
+{
+	return (struct udev_enumerate *)devices;
+}
+
+struct udev_enumerate *udev_enumerate_unref(struct udev_enumerate *all)
+{
+	return NULL;
+}
+
+int udev_enumerate_add_match_subsystem(struct udev_enumerate *all, const char *subsystem)
+{
+	return 0;
+}
+
+int udev_enumerate_add_match_property(struct udev_enumerate *all, const char *property, const char *value)
+{
+	return 0;
+}
+
+int udev_enumerate_scan_devices(struct udev_enumerate *all)
+{
+	return 0;
+}
+
+struct udev_list_entry *udev_enumerate_get_list_entry(struct udev_enumerate *all)
+{
+	return (struct udev_list_entry *)&devices[LEG_A];
+}
+
+struct udev_list_entry *udev_list_entry_get_next(struct udev_list_entry *entry)
+{
+	struct udev_device *next = (struct udev_device *)entry + 1;
+
+	return next < &devices[DEVICES] ? (struct udev_list_entry *)next : NULL;
+}
+
+const char *udev_list_entry_get_name(struct udev_list_entry *entry)
+{
+	return (const char *)entry;
+}
+
+struct udev_device *udev_device_new_from_syspath(struct udev *udev, const char *path)
+{
+	struct udev_device *device = (struct udev_device *)path;
+
+	return sequences[device - devices] ? device : NULL;
+}
+
 struct udev_device *udev_device_unref(struct udev_device *device)
 {
 	return NULL;
@@ -105,6 +163,8 @@ const char *udev_device_get_property_value(struct udev_device *device, const cha
 {
 	static char since[24];
 
+	if (device->own)
+		return !strcmp(name, "ID_FS_TYPE") ? "linux_raid_member" : !strcmp(name, "ID_FS_UUID_SUB") ? device->own : NULL;
 	if (!device->kind || now < device->done)
 		return NULL;
 	snprintf(since, sizeof(since), "%llu", (unsigned long long)device->done);
@@ -151,6 +211,81 @@ bool signature_of_others(const struct device *device, const union superblock *ow
 bool device_usage(dev_t number, char *text, size_t size)
 {
 	return false;
+}
+
+uint64_t disk_sequence(dev_t number)
+{
+	return sequences[number - 1];
+}
+
+char *disk_directory(const char *root, const char *path, bool block, dev_t number)
+{
+	return must_print("%s", devices[number - 1].wwid ? devices[number - 1].wwid : "");
+}
+
+char *disk_identity(const char *directory)
+{
+	return *directory ? must_print("%s", directory) : NULL;
+}
+
+bool device_is_below(dev_t below, dev_t above)
+{
+	return false;
+}
+
+bool md_disks(dev_t device, struct md_disks *disks)
+{
+	*disks = (struct md_disks){ 0 };
+	for (int leg = LEG_A; leg <= LEG_C; leg++)
+		if (array & IN_ARRAY(leg)) {
+			struct md_disk *disk = &disks->disk[disks->number++];
+
+			*disk = (struct md_disk){ .number = (dev_t)leg + 1, .role = MD_MEMBER };
+			strcpy(disk->node, devices[leg].node);
+		}
+	return true;
+}
+
+void md_find_where(const uint8_t uuid[16], bool (*wanted)(dev_t number, const void *data), const void *data, struct md_array *found)
+{
+	*found = (struct md_array){ .device = 9 };
+	for (int leg = LEG_A; leg <= LEG_C; leg++)
+		if (sequences[leg]) {
+			found->leg[found->number] = (char *)devices[leg].node;
+			uuid_parse(devices[leg].own, found->super[found->number].own);
+			found->leg_number[found->number++] = (dev_t)leg + 1;
+		}
+}
+
+void md_free(struct md_array *found)
+{
+}
+
+bool md_has(const struct md_disks *disks, const struct md_array *found, size_t leg)
+{
+	return array & IN_ARRAY(found->leg_number[leg] - 1);
+}
+
+void md_now(const struct md_array *found, const struct md_disks *disks, struct md_now *to)
+{
+}
+
+void md_contents(const struct md_leg *leg, struct contents *contents)
+{
+}
+
+bool signature_besides(const struct device *device, const struct contents *contents, const char *type, struct signature_others *others)
+{
+	return false;
+}
+
+bool leg_of_device(dev_t number, uint8_t own[16], char disk[64])
+{
+	return false;
+}
+
+void stack_part(const struct stack *stack, const char *what, uint8_t uuid[16])
+{
 }
 
 bool leg_is(const union superblock *sb, struct leg_fields *fields)
@@ -427,8 +562,81 @@ static void by_command(void)
 	check(alone() && started == 20 * S, "nor where there is nothing like that");
 }
 
+/* What larderd's next look at the array says of B, or C, whichever returns: 'c' that it is a copy, 's' that it stayed, '-' neither; ' ': nothing returns. */
+static char returns_as(void)
+{
+	struct fact_member volume = { .lost_disks.lacks = array != (IN_ARRAY(LEG_A) | IN_ARRAY(LEG_B)) };
+	struct look look = { 0 };
+	char as = ' ';
+
+	take_array(&look, udev_new(), &volume, 9, true);
+	find_stayed(&memory, &look);
+	find_copies(&memory, &look);
+	for (size_t i = 0; i < look.facts.nr_returning; i++)
+		as = look.facts.returning[i].copy ? 'c' : look.facts.returning[i].stayed ? 's' : '-';
+	facts_free(&look);
+	return as;
+}
+
+/* A mirror of A and B, and C, which is not there, and has the UUID of B once it is. */
+static void begin_array(const char *wwid_of_b, const char *wwid_of_c)
+{
+	static const char a[] = "aaaaaaaa-0000-4000-8000-000000000000", b[] = "bbbbbbbb-0000-4000-8000-000000000000";
+
+	begin(NEVER, NEVER);
+	devices[LEG_A] = (struct udev_device){ .node = "/dev/a", .own = a, .wwid = "naa.1" };
+	devices[LEG_B] = (struct udev_device){ .node = "/dev/b", .own = b, .wwid = wwid_of_b };
+	devices[LEG_C] = (struct udev_device){ .node = "/dev/c", .own = b, .wwid = wwid_of_c };
+	array = IN_ARRAY(LEG_A) | IN_ARRAY(LEG_B);
+	memset(sequences, 0, sizeof(sequences));
+	sequences[LEG_A] = 1;
+	sequences[LEG_B] = 2;
+	returns_as();
+}
+
+static void b_dies(void)
+{
+	array = IN_ARRAY(LEG_A);
+	sequences[LEG_B] = 0;
+	returns_as();
+}
+
+static void copies(void)
+{
+	begin_array(NULL, NULL);
+	sequences[LEG_C] = 3;
+	returns_as();
+	b_dies();
+	check(returns_as() == 'c' && returns_as() == 'c', "a copy that was made while the array ran is none of its disks when the other one has gone");
+	sequences[LEG_C] = 0;
+	returns_as();
+	sequences[LEG_C] = 4;
+	check(returns_as() == '-', "behind a new number of a disk that says of itself nothing it is another one");
+	begin_array("naa.2", "naa.3");
+	b_dies();
+	sequences[LEG_C] = 3;
+	check(returns_as() == 'c', "a copy that comes later is another disk than the array had");
+	array |= IN_ARRAY(LEG_C); /* by larder start --take-back */
+	returns_as();
+	array = IN_ARRAY(LEG_A);
+	sequences[LEG_C] = 0;
+	returns_as();
+	sequences[LEG_C] = 4;
+	check(returns_as() == '-', "once the array has taken it, it is that one");
+	begin_array("naa.2", NULL);
+	b_dies();
+	sequences[LEG_B] = 3;
+	check(returns_as() == '-', "the disk itself is no copy");
+	begin_array("naa.2", "naa.2");
+	sequences[LEG_C] = 3;
+	returns_as();
+	b_dies();
+	check(returns_as() == '-', "nor is it by another path");
+}
+
 int main(void)
 {
+	copies();
 	by_larderd();
 	others();
 	by_command();

@@ -305,7 +305,7 @@ static void make_returning(const struct fact_member *m)
 		size_t k = facts.nr_returning++;
 		struct fact_return *r = &returning[k];
 
-		*r = (struct fact_return){ .path = returning_path[k], .now = now, .stayed = chance(10), .foreign = chance(5) ? "dos" : NULL, .wipefs = "--types dos --all", .used = chance(5) ? "mounted on /x" : NULL };
+		*r = (struct fact_return){ .path = returning_path[k], .now = now, .stayed = chance(10), .copy = chance(10), .foreign = chance(5) ? "dos" : NULL, .wipefs = "--types dos --all", .used = chance(5) ? "mounted on /x" : NULL };
 		snprintf(returning_path[k], sizeof(returning_path[0]), "/dev/r%02zu", k);
 		memcpy(r->volume, m->uuid, 16);
 		r->leg = (struct md_leg){ .events = 8 + rnd(4), .holds = chance(85) ? 15 : rnd(16), .place = (int)rnd(6) - 2, .places = chance(95) ? 4 : 5, .level = 6 };
@@ -852,7 +852,7 @@ static bool is_twin(const struct fact_return *r)
 
 static bool may_join(const struct fact_return *r)
 {
-	return !is_twin(r) && !r->foreign && !r->used && !r->stayed && md_return(&r->leg, &r->now) == MD_RETURN_TAKE;
+	return !is_twin(r) && !r->foreign && !r->used && !r->stayed && !r->copy && md_return(&r->leg, &r->now) == MD_RETURN_TAKE;
 }
 
 /* One disk at most joins an array, the newest that may; of one that may not something is said, but where nothing is lacked. */
