@@ -27,6 +27,7 @@
 /* ------------------------------------------------------------------ steps */
 
 #define UNREAD_AGAIN_US 5000000
+#define UNREAD_LAST_AGAIN_US UINT64_C(300000000) /* of what is silent: each look at it may leave a child behind */
 #define UNREAD_PATIENCE_S 30 /* where nobody waits for what is missing: for what hangs */
 #define UNREADY_US UINT64_C(180000000) /* what udev gives an event, of a device that it is not through with */
 #define UNREADY_IDLE_US UINT64_C(30000000) /* where it has none: the kernel still reads partitions, or nobody tells udev */
@@ -739,11 +740,51 @@ static void tell_unread_one(const char *node, void *data)
 	free(text);
 }
 
-/* That one answers again makes no event. */
-static void tell_unread(struct assembly *a)
+/* What is silent is asked less and less often, but once more when what is missing has been waited for long enough: it may be that. */
+static void remember_silent(struct assembly *a, uint64_t looked)
 {
-	if (hanging_each(tell_unread_one, a))
-		look_again(a, facts_clock() + UNREAD_AGAIN_US);
+	struct assembly_memory *memory = a->memory;
+	dev_t number[ASSEMBLY_SILENT_MAX];
+	bool asked = looked >= memory->silent_until;
+
+	memory->nr_silent = (uint32_t)hanging_silent(number, ASSEMBLY_SILENT_MAX);
+	for (uint32_t i = 0; i < memory->nr_silent; i++)
+		memory->silent[i] = (struct present){ .number = number[i], .sequence = disk_sequence(number[i]) };
+	if (!memory->nr_silent)
+		memory->silent_until = memory->silent_wait = 0;
+	if (!memory->nr_silent || !asked)
+		return;
+	memory->silent_wait = attempts_wait(memory->silent_wait, UNREAD_AGAIN_US);
+	if (memory->silent_wait > UNREAD_LAST_AGAIN_US)
+		memory->silent_wait = UNREAD_LAST_AGAIN_US;
+	memory->silent_until = facts_clock() + memory->silent_wait;
+	if (a->again && a->again < memory->silent_until)
+		memory->silent_until = a->again;
+}
+
+/* Those of earlier passes; not one that has gone and come. */
+static void recall_silent(const struct assembly_memory *memory)
+{
+	dev_t number[ASSEMBLY_SILENT_MAX];
+	uint64_t now = facts_clock();
+	size_t count = 0;
+
+	for (uint32_t i = 0; i < memory->nr_silent; i++)
+		if (present_lasts(&memory->silent[i]))
+			number[count++] = memory->silent[i].number;
+	if (now < memory->silent_until)
+		hanging_keep_silent(number, count, (double)(memory->silent_until - now) / 1000000);
+}
+
+/* That one answers again makes no event. */
+static void tell_unread(struct assembly *a, uint64_t looked)
+{
+	bool any = hanging_each(tell_unread_one, a);
+
+	if (a->memory)
+		remember_silent(a, looked);
+	if (any)
+		look_again(a, a->memory && hanging_only_silent() ? a->memory->silent_until : facts_clock() + UNREAD_AGAIN_US);
 }
 
 /* It may be here: what is missing beside it is waited for from when it was first seen to hang. */
@@ -828,7 +869,7 @@ static int dry_rounds(struct assembly *a, const struct conf *conf)
 			facts_pretend(&look.facts, &plan[i].step[k]);
 	}
 	tell_refusals(a, &plan[DRY_ROUNDS - 1]);
-	tell_unread(a);
+	tell_unread(a, look.facts.now);
 	facts_free(&look);
 	for (unsigned i = 0; i < DRY_ROUNDS; i++)
 		plan_free(&plan[i]);
@@ -841,6 +882,7 @@ static int rounds(struct assembly *a, const struct conf *conf)
 	struct tried tried = { 0 };
 	int result = LARDER_DONE;
 	bool more = true, told = false;
+	uint64_t began = facts_clock();
 
 	if (a->memory)
 		hold_failed(a->memory, &tried);
@@ -877,7 +919,7 @@ static int rounds(struct assembly *a, const struct conf *conf)
 		}
 		if (!more) {
 			tell_refusals(a, &plan);
-			tell_unread(a);
+			tell_unread(a, began);
 			look_at_unready(a, &look, &plan);
 			tell_newer(a, &look.facts);
 			if (a->memory)
@@ -906,6 +948,8 @@ int assembly_pass(struct assembly *a)
 	a->started = a->waiting = a->refused = 0;
 	mapped_init(a->dry_run);
 	hanging_look(NULL); /* it may take its time: not with the turn */
+	if (a->memory)
+		recall_silent(a->memory);
 	if (!a->wait && !a->memory && !a->dry_run)
 		hanging_wait(UNREAD_PATIENCE_S); /* nobody looks again, and what answers in a moment is not missing */
 	turn_take();

@@ -35,6 +35,8 @@ enum assembly_event {
 #define ASSEMBLY_COPIES_MAX 256 /* of disks of arrays */
 #define ASSEMBLY_DISKS_MAX 2048 /* of arrays; of those that are too many nobody knows later whether they are another disk */
 
+#define ASSEMBLY_SILENT_MAX 256 /* devices; one that is too many is asked in each pass */
+
 #define ASSEMBLY_FAILURES_MAX 64 /* caches; of those that are too many the time to wait is never over */
 
 /* A cache that runs without SSDs that have failed. */
@@ -62,6 +64,9 @@ struct assembly_memory {
 	uint32_t nr_failures;
 	struct assembly_failure failure[ASSEMBLY_FAILURES_MAX];
 	uint64_t unread_since; /* as in struct facts */
+	uint32_t nr_silent; /* devices that did not even let themselves be opened */
+	struct present silent[ASSEMBLY_SILENT_MAX];
+	uint64_t silent_until, silent_wait; /* they are not asked before then; microseconds for which they are not */
 	uint64_t unready_since; /* from when on udev is not through with a device that may be what is missing; 0: with all */
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * A pass, of daemon/assembly.c and daemon/facts.c with daemon/plan.c, with a clock, a udev and a kernel of our own: a volume, and the SSD of its cache, which udev is
- * through with later, or never; a disk that its array has had, and a copy of it.
+ * through with later, or never; a disk that its array has had, and a copy of it; a disk that cannot be
+ * opened.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -65,6 +66,10 @@ static uint64_t started; /* when the volume was; 0: it was not */
 static bool with_cache; /* then with this */
 static char started_what[128], said[4096];
 static unsigned looks_taken;
+static uint64_t silent_from, silent_to; /* the SSD cannot be opened */
+static double kept_silent; /* it is not asked until then, seconds */
+static bool silent, others_hang;
+static unsigned asked;
 static struct larder_table table;
 
 /* ------------------------------------------------------------------ udev */
@@ -171,6 +176,18 @@ const char *udev_device_get_property_value(struct udev_device *device, const cha
 	return !strcmp(name, "ID_FS_TYPE") ? "larder_member" : !strcmp(name, "LARDER_APPEARED") ? since : NULL;
 }
 
+/* As hanging.c asks it, once in a process. */
+static bool is_silent(void)
+{
+	if (silent || (double)now / S < kept_silent)
+		return silent = true;
+	if (now < silent_from || now >= silent_to)
+		return false;
+	asked++;
+	now += 10 * S;
+	return silent = true;
+}
+
 void members_scan_where(struct members *members, bool (*wanted)(struct udev_device *device))
 {
 	*members = (struct members){ .member = calloc(DEVICES, sizeof(*members->member)) };
@@ -181,6 +198,8 @@ void members_scan_where(struct members *members, bool (*wanted)(struct udev_devi
 		made[i].sb.head.uuid[0] = (uint8_t)(i + 1);
 		memset(made[i].sb.cache.cache_uuid, 9, 16);
 		strcpy((char *)made[i].sb.cache.label, "data");
+		if (i == SSD && now >= devices[i].here && wanted(&devices[i]) && is_silent())
+			continue;
 		if (now >= devices[i].here && now < devices[i].gone && wanted(&devices[i]) && devices[i].kind)
 			members->member[members->number++] = &made[i];
 	}
@@ -397,12 +416,31 @@ void hanging_wait(double seconds)
 
 bool hanging_any(void)
 {
-	return false;
+	return silent;
 }
 
 bool hanging_each(void (*visit)(const char *node, void *data), void *data)
 {
-	return false;
+	if (silent)
+		visit("/dev/sdb", data);
+	return silent;
+}
+
+bool hanging_only_silent(void)
+{
+	return silent && !others_hang;
+}
+
+size_t hanging_silent(dev_t *number, size_t room)
+{
+	*number = SSD + 1;
+	return silent;
+}
+
+void hanging_keep_silent(const dev_t *number, size_t count, double seconds)
+{
+	if (count)
+		kept_silent = (double)now / S + seconds;
 }
 
 void conf_read(struct conf *conf, void (*say)(const char *line, void *data), void *data)
@@ -456,6 +494,9 @@ static void begin(uint64_t here, uint64_t done)
 	started = 0;
 	*started_what = *said = 0;
 	looks_taken = 0;
+	silent_from = silent_to = 0;
+	others_hang = false;
+	asked = 0;
 	now = 1 * S;
 }
 
@@ -466,6 +507,8 @@ static void larderd(uint64_t end)
 		struct assembly a = { .wait = ASSEMBLY_WAIT_CONF, .began = 1 * S, .marked = true, .memory = &memory, .tell = tell };
 		uint64_t next;
 
+		silent = false;
+		kept_silent = 0;
 		assembly_pass(&a);
 		next = a.again ? a.again : end;
 		if (devices[SSD].done > now && devices[SSD].done < next)
@@ -562,6 +605,44 @@ static void by_command(void)
 	check(alone() && started == 20 * S, "nor where there is nothing like that");
 }
 
+static void silent_ones(void)
+{
+	begin(0, 1 * S);
+	devices[VOLUME].here = NEVER;
+	silent_to = NEVER;
+	larderd(3601 * S);
+	check(asked >= 12 && asked <= 20 && !started, "what cannot be opened is asked less and less often");
+	check(looks_taken < 40, "and for that alone nothing else is read");
+	begin(0, 1 * S);
+	devices[VOLUME].here = NEVER;
+	silent_to = NEVER;
+	others_hang = true;
+	larderd(3601 * S);
+	check(asked <= 20 && looks_taken > 400, "beside what hangs it is asked no more often");
+	begin(0, 1 * S);
+	silent_to = 25 * S;
+	larderd(600 * S);
+	check(whole() && started < 40 * S, "what answers in time is used");
+	begin(0, 1 * S);
+	silent_to = NEVER;
+	larderd(600 * S);
+	check(alone() && asked > 2, "what does not is missing");
+	begin(0, 1 * S);
+	devices[VOLUME].here = NEVER;
+	silent_to = 1000 * S;
+	larderd(3601 * S);
+	check(whole() && started <= 1310 * S, "once it answers it is used");
+	begin(0, 1 * S);
+	devices[VOLUME].here = NEVER;
+	sequences[SSD] = 1;
+	silent_to = 1000 * S;
+	larderd(1001 * S);
+	sequences[SSD] = 2;
+	now = 1001 * S;
+	larderd(1002 * S);
+	check(whole() && started == 1001 * S, "one that went and came is asked at once");
+}
+
 /* What larderd's next look at the array says of B, or C, whichever returns: 'c' that it is a copy, 's' that it stayed, '-' neither; ' ': nothing returns. */
 static char returns_as(void)
 {
@@ -636,6 +717,7 @@ static void copies(void)
 
 int main(void)
 {
+	silent_ones();
 	copies();
 	by_larderd();
 	others();
