@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "../lib/claim.h"
 #include "../lib/cow.h"
@@ -26,7 +27,11 @@
 /* ------------------------------------------------------------------ steps */
 
 #define UNREAD_AGAIN_US 5000000
+#define UNREAD_LAST_AGAIN_US UINT64_C(300000000) /* of what is silent: each look at it may leave a child behind */
 #define UNREAD_PATIENCE_S 30 /* where nobody waits for what is missing: for what hangs */
+#define UNREADY_US UINT64_C(180000000) /* what udev gives an event, of a device that it is not through with */
+#define UNREADY_IDLE_US UINT64_C(30000000) /* where it has none: the kernel still reads partitions, or nobody tells udev */
+#define UNREADY_LOOK_US 1000000 /* between two looks at it, where nobody waits for what is missing */
 #define LOOK_LASTS_US 1000000 /* behind that nothing is started without what is missing before another look */
 
 static bool turn_given; /* since the last look somebody else may have had it */
@@ -442,12 +447,64 @@ static void hold_others(struct assembly_memory *memory, struct facts *facts)
 
 /* ------------------------------------------------------------------ whose disks went and came */
 
-static bool is_present(const struct assembly_memory *memory, const struct present *p)
+static struct assembly_disk *find_disk(struct assembly_memory *memory, const uint8_t own[16])
 {
-	for (uint32_t i = 0; i < memory->nr_present; i++)
-		if (memory->present[i].number == p->number && memory->present[i].sequence == p->sequence)
+	for (uint32_t i = 0; i < memory->nr_disks; i++)
+		if (!memcmp(memory->disk[i].own, own, 16))
+			return &memory->disk[i];
+	return NULL;
+}
+
+/* Which disk has that UUID now. */
+static void remember_disk(struct assembly_memory *memory, const struct present *p)
+{
+	struct assembly_disk *disk = uuid_is_zero(p->own) ? NULL : find_disk(memory, p->own);
+
+	if (!disk && !uuid_is_zero(p->own) && memory->nr_disks < ASSEMBLY_DISKS_MAX)
+		disk = &memory->disk[memory->nr_disks++];
+	if (!disk)
+		return;
+	memcpy(disk->own, p->own, 16);
+	disk->identity = p->identity;
+}
+
+static bool is_same(const struct present *a, const struct present *b)
+{
+	return a->number == b->number && a->sequence == b->sequence;
+}
+
+static bool is_among(const struct present *list, size_t count, const struct present *p)
+{
+	for (size_t i = 0; i < count; i++)
+		if (is_same(&list[i], p))
 			return true;
 	return false;
+}
+
+/*
+ * A disk that was copied while its array ran has what was written until then, and the bitmap begins where that loses the one it was copied
+ * from: it would get what was written from there on alone.  It is told by having been here beside that, or by being another disk.
+ */
+static void find_copies(struct assembly_memory *memory, struct look *look)
+{
+	for (uint32_t i = 0; i < memory->nr_copies;)
+		if (present_lasts(&memory->copy[i]) && !is_among(look->present, look->nr_present, &memory->copy[i]))
+			i++;
+		else
+			memory->copy[i] = memory->copy[--memory->nr_copies];
+	for (size_t i = 0; i < look->facts.nr_returning; i++) {
+		struct fact_return *r = &look->facts.returning[i];
+		const struct assembly_disk *disk = find_disk(memory, r->leg.own);
+
+		r->copy = disk && disk->identity && r->identity && disk->identity != r->identity;
+		for (uint32_t k = 0; k < memory->nr_copies; k++)
+			r->copy |= memory->copy[k].number == r->number && !memcmp(memory->copy[k].own, r->leg.own, 16);
+	}
+	for (size_t i = 0; i < look->nr_copies; i++)
+		if (!is_among(memory->copy, memory->nr_copies, &look->copy[i]) && memory->nr_copies < ASSEMBLY_COPIES_MAX)
+			memory->copy[memory->nr_copies++] = look->copy[i];
+	for (size_t i = 0; i < look->nr_present; i++)
+		remember_disk(memory, &look->present[i]);
 }
 
 /* Of those that were seen in an array before: who is away, or another disk by now, is forgotten. */
@@ -465,7 +522,7 @@ static void find_stayed(struct assembly_memory *memory, struct look *look)
 			r->stayed |= memory->present[k].number == r->number;
 	}
 	for (size_t i = 0; i < look->nr_present; i++)
-		if (!is_present(memory, &look->present[i]) && memory->nr_present < ASSEMBLY_PRESENT_MAX)
+		if (!is_among(memory->present, memory->nr_present, &look->present[i]) && memory->nr_present < ASSEMBLY_PRESENT_MAX)
 			memory->present[memory->nr_present++] = look->present[i];
 }
 
@@ -683,11 +740,51 @@ static void tell_unread_one(const char *node, void *data)
 	free(text);
 }
 
-/* That one answers again makes no event. */
-static void tell_unread(struct assembly *a)
+/* What is silent is asked less and less often, but once more when what is missing has been waited for long enough: it may be that. */
+static void remember_silent(struct assembly *a, uint64_t looked)
 {
-	if (hanging_each(tell_unread_one, a))
-		look_again(a, facts_clock() + UNREAD_AGAIN_US);
+	struct assembly_memory *memory = a->memory;
+	dev_t number[ASSEMBLY_SILENT_MAX];
+	bool asked = looked >= memory->silent_until;
+
+	memory->nr_silent = (uint32_t)hanging_silent(number, ASSEMBLY_SILENT_MAX);
+	for (uint32_t i = 0; i < memory->nr_silent; i++)
+		memory->silent[i] = (struct present){ .number = number[i], .sequence = disk_sequence(number[i]) };
+	if (!memory->nr_silent)
+		memory->silent_until = memory->silent_wait = 0;
+	if (!memory->nr_silent || !asked)
+		return;
+	memory->silent_wait = attempts_wait(memory->silent_wait, UNREAD_AGAIN_US);
+	if (memory->silent_wait > UNREAD_LAST_AGAIN_US)
+		memory->silent_wait = UNREAD_LAST_AGAIN_US;
+	memory->silent_until = facts_clock() + memory->silent_wait;
+	if (a->again && a->again < memory->silent_until)
+		memory->silent_until = a->again;
+}
+
+/* Those of earlier passes; not one that has gone and come. */
+static void recall_silent(const struct assembly_memory *memory)
+{
+	dev_t number[ASSEMBLY_SILENT_MAX];
+	uint64_t now = facts_clock();
+	size_t count = 0;
+
+	for (uint32_t i = 0; i < memory->nr_silent; i++)
+		if (present_lasts(&memory->silent[i]))
+			number[count++] = memory->silent[i].number;
+	if (now < memory->silent_until)
+		hanging_keep_silent(number, count, (double)(memory->silent_until - now) / 1000000);
+}
+
+/* That one answers again makes no event. */
+static void tell_unread(struct assembly *a, uint64_t looked)
+{
+	bool any = hanging_each(tell_unread_one, a);
+
+	if (a->memory)
+		remember_silent(a, looked);
+	if (any)
+		look_again(a, a->memory && hanging_only_silent() ? a->memory->silent_until : facts_clock() + UNREAD_AGAIN_US);
 }
 
 /* It may be here: what is missing beside it is waited for from when it was first seen to hang. */
@@ -697,6 +794,53 @@ static void find_unread(struct assembly *a, struct facts *facts)
 
 	*since = !hanging_any() ? 0 : *since ? *since : facts->now;
 	facts->unread_since = *since;
+}
+
+/*
+ * Likewise what udev is not through with, as its driver takes its time, or many others are before it: not for longer than udev gives it,
+ * as some devices it may never get to.
+ */
+static void find_unready(struct assembly *a, struct look *look)
+{
+	uint64_t *since = a->memory ? &a->memory->unready_since : &a->unready_since, until;
+
+	*since = !look->unready || a->observe ? 0 : *since ? *since : look->facts.now;
+	until = *since + (look->udev_busy ? UNREADY_US : UNREADY_IDLE_US);
+	look->facts.unready_until = *since && until > look->facts.now ? until : 0;
+}
+
+static void tell_unready(struct assembly *a, const struct look *look)
+{
+	static const uint8_t none[16];
+	char *text = must_print("%s: udev is not through with it, and it may be what is missing: nothing is started without that for up to %u s; "
+				"udevadm settle waits for udev",
+				look->unready, (unsigned)(UNREADY_US / 1000000));
+
+	a->tell(ASSEMBLY_WAITING, none, text);
+	free(text);
+}
+
+/* Is something waited for that it may be? */
+static bool waits_for_udev(const struct look *look, const struct plan *plan)
+{
+	return look->facts.unready_until && plan->again;
+}
+
+/* That udev is through with it makes an event, which is one for us only if it is a member. */
+static void look_at_unready(struct assembly *a, const struct look *look, const struct plan *plan)
+{
+	if (!waits_for_udev(look, plan))
+		return;
+	tell_unready(a, look);
+	look_again(a, facts_clock() + UNREAD_AGAIN_US);
+}
+
+/* Nobody looks again: so here.  What is whole has been started. */
+static void wait_for_udev(void)
+{
+	turn_give();
+	usleep(UNREADY_LOOK_US);
+	turn_take();
 }
 
 #define DRY_ROUNDS 5 /* what is left over, caches, volumes, spares, and what is refused then */
@@ -725,7 +869,7 @@ static int dry_rounds(struct assembly *a, const struct conf *conf)
 			facts_pretend(&look.facts, &plan[i].step[k]);
 	}
 	tell_refusals(a, &plan[DRY_ROUNDS - 1]);
-	tell_unread(a);
+	tell_unread(a, look.facts.now);
 	facts_free(&look);
 	for (unsigned i = 0; i < DRY_ROUNDS; i++)
 		plan_free(&plan[i]);
@@ -737,7 +881,8 @@ static int rounds(struct assembly *a, const struct conf *conf)
 {
 	struct tried tried = { 0 };
 	int result = LARDER_DONE;
-	bool more = true;
+	bool more = true, told = false;
+	uint64_t began = facts_clock();
 
 	if (a->memory)
 		hold_failed(a->memory, &tried);
@@ -759,13 +904,23 @@ static int rounds(struct assembly *a, const struct conf *conf)
 			find_stopped(a->memory, &look.facts);
 		if (a->memory)
 			find_stayed(a->memory, &look);
+		if (a->memory)
+			find_copies(a->memory, &look);
 		find_unread(a, &look.facts);
+		find_unready(a, &look);
 		complete(a, conf, &tried, &look.facts);
 		plan_make(&look.facts, &plan);
 		more = !a->observe && run_steps(a, &look, &plan, &tried, &result);
+		if (!more && !a->wait && !a->memory && waits_for_udev(&look, &plan)) {
+			if (!told)
+				tell_unready(a, &look);
+			told = more = true;
+			wait_for_udev();
+		}
 		if (!more) {
 			tell_refusals(a, &plan);
-			tell_unread(a);
+			tell_unread(a, began);
+			look_at_unready(a, &look, &plan);
 			tell_newer(a, &look.facts);
 			if (a->memory)
 				tell_held(a, &look.facts, &result);
@@ -793,6 +948,8 @@ int assembly_pass(struct assembly *a)
 	a->started = a->waiting = a->refused = 0;
 	mapped_init(a->dry_run);
 	hanging_look(NULL); /* it may take its time: not with the turn */
+	if (a->memory)
+		recall_silent(a->memory);
 	if (!a->wait && !a->memory && !a->dry_run)
 		hanging_wait(UNREAD_PATIENCE_S); /* nobody looks again, and what answers in a moment is not missing */
 	turn_take();

@@ -32,6 +32,11 @@ enum assembly_event {
 
 #define ASSEMBLY_PRESENT_MAX 2048 /* disks of arrays; one that is too many is taken back also if it did not go */
 
+#define ASSEMBLY_COPIES_MAX 256 /* of disks of arrays */
+#define ASSEMBLY_DISKS_MAX 2048 /* of arrays; of those that are too many nobody knows later whether they are another disk */
+
+#define ASSEMBLY_SILENT_MAX 256 /* devices; one that is too many is asked in each pass */
+
 #define ASSEMBLY_FAILURES_MAX 64 /* caches; of those that are too many the time to wait is never over */
 
 /* A cache that runs without SSDs that have failed. */
@@ -49,9 +54,20 @@ struct assembly_memory {
 	struct attempts others; /* steps for what runs: of a spare that could not join by the UUID of its cache, of a note by that of the volume, of a disk by its own */
 	uint32_t nr_present;
 	struct present present[ASSEMBLY_PRESENT_MAX];
+	uint32_t nr_copies; /* that stayed beside the array: what is written to that since they do not have, and no bitmap knows */
+	struct present copy[ASSEMBLY_COPIES_MAX];
+	uint32_t nr_disks; /* the last one that an array had of each UUID of a disk, if that said which disk it is */
+	struct assembly_disk {
+		uint8_t own[16];
+		uint64_t identity;
+	} disk[ASSEMBLY_DISKS_MAX];
 	uint32_t nr_failures;
 	struct assembly_failure failure[ASSEMBLY_FAILURES_MAX];
 	uint64_t unread_since; /* as in struct facts */
+	uint32_t nr_silent; /* devices that did not even let themselves be opened */
+	struct present silent[ASSEMBLY_SILENT_MAX];
+	uint64_t silent_until, silent_wait; /* they are not asked before then; microseconds for which they are not */
+	uint64_t unready_since; /* from when on udev is not through with a device that may be what is missing; 0: with all */
 };
 
 struct assembly {
@@ -64,6 +80,7 @@ struct assembly {
 	bool observe; /* plan, and do nothing */
 	struct assembly_memory *memory; /* or NULL */
 	uint64_t unread_since; /* where that is NULL: of the pass before, and of this one; as in struct facts */
+	uint64_t unready_since; /* the same, as in struct assembly_memory */
 	/* what there was at the end, and what was left of it; or NULL */
 	void (*seen)(const struct look *look, const struct plan *plan);
 	void (*looks)(void); /* in front of each look at the devices, or NULL */

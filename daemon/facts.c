@@ -28,6 +28,7 @@
 #include "../lib/status.h"
 #include "../lib/turn.h"
 #include "facts.h"
+#include "text_hash.h"
 
 uint64_t facts_clock(void)
 {
@@ -51,11 +52,25 @@ static bool udev_runs(void)
 	return !access("/run/udev/control", F_OK);
 }
 
+static char *unready; /* node of the first device of this look that udevd is not through with; NULL: there is none */
+
+/* It may be a member, as what is on it nobody has looked at; not so without a size: an empty drive, or loop device. */
+static void note_unready(struct udev_device *device)
+{
+	const char *size = udev_device_get_sysattr_value(device, "size"), *node = udev_device_get_devnode(device);
+
+	if (!unready && node && size && strcmp(size, "0"))
+		unready = must_allocate(strdup(node));
+}
+
 static bool may_be_read(struct udev_device *device)
 {
 	if (is(device, "DM_MULTIPATH_DEVICE_PATH", "1"))
 		return false;
-	return !udev_runs() || udev_device_get_is_initialized(device);
+	if (!udev_runs() || udev_device_get_is_initialized(device))
+		return true;
+	note_unready(device);
+	return false;
 }
 
 static bool is_marked(struct udev_device *device)
@@ -388,6 +403,75 @@ static void find_array(const uint8_t stack_uuid[16], struct udev *udev, bool mar
 	md_find_where(part, marked ? is_disk_of_array : NULL, &known, array);
 }
 
+static bool own_uuid(struct udev_device *device, uint8_t own[16])
+{
+	const char *text = udev_device_get_property_value(device, "ID_FS_UUID_SUB");
+
+	return is(device, "ID_FS_TYPE", "linux_raid_member") && text && !uuid_parse(text, own);
+}
+
+static uint64_t identity_of(dev_t number)
+{
+	char *directory = disk_directory("", "", true, number), *disk = disk_identity(directory);
+	uint64_t identity = disk ? text_hash(TEXT_HASH_BASIS, disk) : 0;
+
+	free(directory);
+	free(disk);
+	return identity;
+}
+
+static void add_present(struct present **list, size_t *count, struct udev_device *device, dev_t number)
+{
+	struct present *p;
+
+	*list = must_allocate(realloc(*list, (*count + 1) * sizeof(**list)));
+	p = &(*list)[(*count)++];
+	*p = (struct present){ .number = number, .sequence = disk_sequence(number), .identity = identity_of(number) };
+	if (device && !own_uuid(device, p->own))
+		memset(p->own, 0, sizeof(p->own));
+}
+
+/* Another disk than those of the array, which has no part in any, with the UUID of one. */
+static bool is_copy(struct udev_device *device, const struct present *present, size_t count)
+{
+	dev_t number = udev_device_get_devnum(device);
+	uint64_t identity = identity_of(number);
+	uint8_t own[16];
+	bool same = false;
+
+	if (!may_be_read(device) || !own_uuid(device, own))
+		return false;
+	for (size_t i = 0; i < count; i++) {
+		bool it = present[i].number == number || (identity && identity == present[i].identity); /* by another path */
+
+		if (it || device_is_below(number, present[i].number))
+			return false;
+		same |= !memcmp(present[i].own, own, 16);
+	}
+	return same;
+}
+
+/* By udev's database: no disk is read.  present: those of the array. */
+static void take_copies(struct look *look, struct udev *udev, const struct present *present, size_t count)
+{
+	struct udev_enumerate *all = must_allocate(udev_enumerate_new(udev));
+	struct udev_list_entry *entry;
+
+	udev_enumerate_add_match_subsystem(all, "block");
+	udev_enumerate_add_match_property(all, "ID_FS_TYPE", "linux_raid_member");
+	udev_enumerate_scan_devices(all);
+	udev_list_entry_foreach(entry, udev_enumerate_get_list_entry(all))
+	{
+		struct udev_device *one = udev_device_new_from_syspath(udev, udev_list_entry_get_name(entry));
+
+		if (one && is_copy(one, present, count))
+			add_present(&look->copy, &look->nr_copies, one, udev_device_get_devnum(one));
+		if (one)
+			udev_device_unref(one);
+	}
+	udev_enumerate_unref(all);
+}
+
 static void add_return(struct facts *facts, const struct md_array *array, size_t leg, const struct md_now *now, const uint8_t volume[16])
 {
 	struct signature_others others;
@@ -404,6 +488,7 @@ static void add_return(struct facts *facts, const struct md_array *array, size_t
 	facts->returning = must_allocate(realloc(facts->returning, (facts->nr_returning + 1) * sizeof(*r)));
 	r = &facts->returning[facts->nr_returning++];
 	*r = (struct fact_return){ .path = must_allocate(strdup(disk)), .number = array->leg_number[leg], .leg = array->super[leg], .now = *now };
+	r->identity = identity_of(r->number);
 	memcpy(r->volume, volume, 16);
 	md_contents(&array->super[leg], &contents);
 	if (signature_besides(&device, &contents, "linux_raid_member", &others)) {
@@ -418,6 +503,7 @@ static void add_return(struct facts *facts, const struct md_array *array, size_t
 /* By sysfs alone where it lacks nothing, so that no disk wakes up. */
 static void take_array(struct look *look, struct udev *udev, const struct fact_member *volume, dev_t number, bool marked)
 {
+	size_t first = look->nr_present;
 	struct md_array array;
 	struct md_disks disks;
 	struct md_now now;
@@ -426,12 +512,17 @@ static void take_array(struct look *look, struct udev *udev, const struct fact_m
 		return;
 	for (size_t i = 0; i < disks.number; i++) {
 		const struct md_disk *disk = &disks.disk[i];
+		struct udev_device *device;
 
 		if (disk->role == MD_FAILED || !*disk->node)
 			continue;
-		look->present = must_allocate(realloc(look->present, (look->nr_present + 1) * sizeof(*look->present)));
-		look->present[look->nr_present++] = (struct present){ disk->number, disk_sequence(disk->number) };
+		device = udev_device_new_from_devnum(udev, 'b', disk->number);
+		add_present(&look->present, &look->nr_present, device, disk->number);
+		if (device)
+			udev_device_unref(device);
 	}
+	if (udev_runs())
+		take_copies(look, udev, &look->present[first], look->nr_present - first);
 	if (!volume->lost_disks.lacks)
 		return;
 	find_array(volume->stack_uuid, udev, marked, &disks, &array);
@@ -587,6 +678,9 @@ int facts_look(struct look *look, bool marked)
 	take_arrays(look, marked);
 	take_running(look);
 	hold_older(look);
+	look->unready = unready;
+	unready = NULL;
+	look->udev_busy = look->unready && !access("/run/udev/queue", F_OK);
 	look->facts.taken = (const char **)look->names.name;
 	look->facts.nr_taken = look->names.number;
 	look->facts.half = (const char **)look->names.half;
@@ -617,6 +711,8 @@ void facts_free(struct look *look)
 	free(look->facts.returning);
 	free(look->facts.rest);
 	free(look->present);
+	free(look->copy);
+	free(look->unready);
 	free(look->facts.member);
 	free(look->facts.running);
 	free(look->facts.stopped);

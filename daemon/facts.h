@@ -11,12 +11,18 @@
 struct present {
 	dev_t number;
 	uint64_t sequence;
+	uint8_t own[16]; /* its UUID as a disk of an array, as udev has it; zero: it does not */
+	uint64_t identity; /* of the disk, by what that says, and where on it; 0: it does not */
 };
 
 struct look {
 	struct facts facts;
 	struct present *present;
 	size_t nr_present;
+	struct present *copy; /* devices with the UUID of a disk that an array has, which does not have these */
+	size_t nr_copies;
+	char *unready; /* node of a device that udevd is not through with, which was not read; NULL: there is none */
+	bool udev_busy; /* of that: udevd has events that it is not through with */
 	/* what they point to */
 	struct members members;
 	struct mapped_list mapped;

@@ -161,7 +161,7 @@ char *plan_other_half(const struct facts *facts, const uint8_t volume[16])
 /* Is something waited for?  since: when the newest of what is here came. */
 static bool wait_on(const struct facts *facts, struct plan *plan, uint64_t since)
 {
-	uint64_t end = later(later(since, facts->began), facts->unread_since) + facts->wait;
+	uint64_t end = later(later(later(since, facts->began), facts->unread_since) + facts->wait, facts->unready_until);
 
 	if (facts->now >= end)
 		return false;
@@ -948,6 +948,12 @@ static bool may_return(const struct facts *facts, struct plan *plan, const struc
 		refuse(plan, r->volume, false,
 		       "%s: is not taken back into the array of the stack %s: it %s; larder replace %s diskN %s --wipe makes it a disk of that, and what is on it is LOST", r->path, stack,
 		       why, stack, r->path);
+	} else if (r->copy) {
+		refuse(plan, r->volume, false,
+		       "%s: uuid: is a copy of a disk that the array of the stack %s had (it was here beside that, or is another one by its wwid): left, as nobody knows "
+		       "what it lacks; larder replace %s diskN %s --wipe makes it a disk of that, and what is on it is LOST; if it was made while the stack was "
+		       "stopped, or is that disk in another case: larder start %s --take-back %s",
+		       r->path, stack, stack, r->path, stack, r->path);
 	} else if (r->stayed) {
 		refuse(plan, r->volume, false,
 		       "%s: was taken out of the array of the stack %s while it was here: left; larder start %s --take-back %s takes it back; if it is to stay out: mdadm --zero-superblock %s", r->path,

@@ -10,7 +10,8 @@
  *   3. no member is in two steps, or in a step and in something that runs
  *   4. a cache starts without an active SSD only when the time to wait is over, a volume of it is here, and every volume that its
  *      table knows is here and proves by its superblock that the set was not used without the SSDs that are; that time is counted from when the
- *      newest of what is here came, and not from before facts.began, or facts.unread_since
+ *      newest of what is here came, and not from before facts.began, or facts.unread_since, nor is it over before
+ *      facts.unready_until
  *   5. a volume starts without its cache only when the time to wait is over, no SSD of that cache is here, and nothing is dirty; neither 4 nor 5
  *      where a disk is here that the array of such a volume does not have, and that was used without it
  *   6. nothing is started that larder.conf leaves, nor without what is missing what it wants whole, unless it is asked for by name
@@ -23,7 +24,8 @@
  *  11. a note is made only of a volume that runs, of a stack that is whole and this machine's, whose array lacks a disk that the stack does not know of, takes
  *      too few read errors of its legs, or which has lost a snapshot
  *  12. a disk joins the array of a volume that runs, of a stack that is whole and this machine's, only if it has a superblock of that array alone, of which there is no
- *      copy, is nobody's, did not stay here when it was taken out, and has nothing which the array has not (md_leg.h); the newest of several first
+ *      copy, is none of one that was seen in the array, is nobody's, did not stay here when it was taken out, and has nothing which the array
+ *      has not (md_leg.h); the newest of several first
  *  13. an array is never started; one that does not run when the time to wait is over is told of, and apart from others one whose parity may be wrong
  *  14. dm-integrity of a leg starts whatever else is here, as md's rules, not ours, gather the array from such legs; not where the volume of its stack was
  *      stopped, or larder.conf leaves that
@@ -107,6 +109,8 @@ struct fact_return {
 	struct md_leg leg;
 	struct md_now now; /* the array */
 	bool stayed; /* it was whole in an array, and has not been away since: somebody took it out, or its errors did */
+	uint64_t identity; /* as of struct present */
+	bool copy; /* of the disk that it says it is: that was seen in the array beside it, or was another disk */
 	const char *foreign, *wipefs, *used; /* as of a member */
 	uint64_t held_until; /* it could not be taken back: not before then */
 };
@@ -139,6 +143,7 @@ struct facts {
 	size_t nr_failed;
 	uint64_t now, wait; /* microseconds */
 	uint64_t unread_since; /* from when on something hangs that may be what is missing; 0: nothing does */
+	uint64_t unready_until; /* till then at most, as udev is not through with what may be what is missing; 0: it is */
 	uint64_t began; /* from when on is waited at the earliest: what came before had nobody who could wait for the rest; 0: from whenever it came */
 	bool spares, notes; /* they may be used, made */
 	const uint8_t *only; /* just this volume, or cache, and what it needs; or NULL */

@@ -31,7 +31,7 @@ static struct {
 	bool asking;
 	struct stalls stalls;
 	struct numbers asked, silent; /* silent: have not answered when they were asked, and do not hang */
-	double silent_at; /* the last of them */
+	double silent_until; /* they are not asked before */
 	const struct stall_device **out; /* that hang, or are silent, and for which something was not read */
 	size_t nr_out, nr_said;
 	struct stalled_list told; /* by larderd, where it runs; as of the look */
@@ -81,7 +81,7 @@ static void add(struct numbers *numbers, dev_t number)
 static void note_silent(dev_t number)
 {
 	add(&all.silent, number);
-	all.silent_at = clock_seconds();
+	all.silent_until = clock_seconds() + SILENT_SECONDS;
 }
 
 static bool hangs(dev_t number)
@@ -143,17 +143,21 @@ static void look(void)
 	stalls_look(&all.stalls, clock_seconds());
 }
 
+static void add_to_look(dev_t number)
+{
+	char *directory = disk_directory(root(), "", true, number);
+
+	stalls_add(&all.stalls, directory);
+	free(directory);
+}
+
 /* False: it will not be read, or it is known how it is. */
 static bool is_to_be_asked(dev_t number)
 {
-	char *directory;
-
 	if (has(&all.asked, number) || has(&all.silent, number) || !device_worth_reading(number))
 		return false;
 	add(&all.asked, number);
-	directory = disk_directory(root(), "", true, number);
-	stalls_add(&all.stalls, directory);
-	free(directory);
+	add_to_look(number);
 	return !hangs(number);
 }
 
@@ -243,8 +247,35 @@ void hanging_again(void)
 		return;
 	look();
 	all.asked.count = all.nr_out = all.nr_said = 0;
-	if (clock_seconds() - all.silent_at > SILENT_SECONDS)
+	if (clock_seconds() > all.silent_until)
 		all.silent.count = 0;
+}
+
+size_t hanging_silent(dev_t *number, size_t room)
+{
+	size_t count = 0;
+
+	for (; count < all.silent.count && count < room; count++)
+		number[count] = all.silent.number[count];
+	return count;
+}
+
+void hanging_keep_silent(const dev_t *number, size_t count, double seconds)
+{
+	hanging_look(NULL);
+	all.silent_until = clock_seconds() + seconds;
+	for (size_t i = 0; i < count; i++) {
+		add(&all.silent, number[i]);
+		add_to_look(number[i]);
+	}
+}
+
+bool hanging_only_silent(void)
+{
+	for (size_t i = 0; i < all.nr_out; i++)
+		if (stalls_any(&all.stalls, all.out[i], STALL_SECONDS))
+			return false;
+	return all.nr_out;
 }
 
 static bool any_hangs(void)

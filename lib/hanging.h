@@ -22,6 +22,14 @@ void hanging_ask(const dev_t *number, size_t count);
  * stays left out for half a minute.
  */
 void hanging_again(void);
+/*
+ * What did not even let itself be opened, and is not asked: so many, up to room of them in number.  hanging_keep_silent(): those were so
+ * in another process, and are not asked for so many seconds, as each time leaves a child behind that does not end before they answer.
+ */
+size_t hanging_silent(dev_t *number, size_t room);
+void hanging_keep_silent(const dev_t *number, size_t count, double seconds);
+/* Of those left out: are there some, and none of them hangs? */
+bool hanging_only_silent(void);
 /* Waits for so many seconds at most until none hangs that is known to. */
 void hanging_wait(double seconds);
 /* In words, as problems of the field "stall": those at it and below it, which are not among them yet. */

@@ -1257,7 +1257,7 @@ def test_alert_of_a_spare(larder, fed, sendmail):
 
 
 def test_what_larderd_leaves(larder, fed, sendmail, run_directory):
-    """In its file: an event and a mail for each, also for what was there before; an event when it is over."""
+    """In its file: an event and a mail for each, also for what was there before; an event when it is over; no other mail when it comes again at once."""
     environment, mails = sendmail
     environment = environment | with_alerts(larder, "mail root\n")
     words = ["events", "--follow", "--alert", "--interval", "600", "--disks", "0"]
@@ -1273,11 +1273,12 @@ def test_what_larderd_leaves(larder, fed, sendmail, run_directory):
         new.rename(file)
 
     stale = f"refused {member} /dev/sdb: is stale: larder volume start data --discard"
+    again = stale.replace("/dev/sdb", "/dev/sdc")
     leave(stale, "", "refused", "refused x y", f" {member} x", f"refused {member}", f"{'x' * 16} {member} a word too long")
     file.write_text(file.read_text() + f"refused {other} cut off")
     with larder.started(*words, env=nothing | environment, code=NOT_FOUND) as process:
         told = [process.stdout.readline()]
-        for rows, number in (([stale, f"failed {other} it\x1b[2J has\x07 failed"], 1), ([], 2)):
+        for rows, number in (([stale, f"failed {other} it\x1b[2J has\x07 failed"], 1), ([], 2), ([again], 1)):
             leave(*rows)
             told += [process.stdout.readline() for _ in range(number)]
         status.unlink()
@@ -1287,6 +1288,7 @@ def test_what_larderd_leaves(larder, fed, sendmail, run_directory):
         f"left assembly {other}: failed: it?[2J has? failed",
         f"recovered assembly {member}: no longer {stale.replace(f' {member}', ':')}",
         f"recovered assembly {other}: no longer failed: it?[2J has? failed",
+        f"left assembly {member}: {again.replace(f' {member}', ':')}",
     ]
     subjects = [mail["Subject"] for mail in mails()]
     assert [s.partition(" on ")[0] for s in subjects] == [f"larder: left assembly {member}", f"larder: left assembly {other}"]

@@ -110,7 +110,7 @@ struct came {
 	bool hangs; /* something was left out, as it hangs */
 	bool waits; /* something is missing, whatever is refused beside it */
 	uint64_t again; /* on the clock of facts: so long it is waited for; 0: nobody says */
-	uint64_t unread_since; /* as in struct assembly */
+	uint64_t unread_since, unready_since; /* as in struct assembly */
 };
 
 static int run(struct assembly *assembly, struct came *came)
@@ -214,6 +214,7 @@ static int look_apart(struct assembly *assembly, char **words, struct came *came
 		hanging_remark();
 		left.hangs = hanging_any();
 		left.unread_since = assembly->unread_since;
+		left.unready_since = assembly->unready_since;
 		if (fflush(stdout))
 			_exit(LARDER_FAILED);
 		*came = left;
@@ -224,6 +225,7 @@ static int look_apart(struct assembly *assembly, char **words, struct came *came
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
 	assembly->unread_since = came->unread_since;
+	assembly->unready_since = came->unready_since;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); /* then systemd starts us again */
 }
 

@@ -19,6 +19,7 @@
 #include "clock.h"
 #include "disk_watch.h"
 #include "left.h"
+#include "mailed.h"
 #include "monitor.h"
 #include "program.h"
 #include "snapshot.h"
@@ -36,6 +37,7 @@ struct request {
 	bool on;
 	double interval, disks; /* seconds; disks 0: they are not asked */
 	struct unsent unsent; /* with on */
+	struct mailed mailed;
 };
 
 static void print(const struct change *c)
@@ -54,10 +56,17 @@ static void say_mistake(const char *line, void *data)
 	remark("%s", line);
 }
 
+static void mail(struct request *request, const char *address, const struct change *c, time_t at)
+{
+	if (!alert_mail(address, c, at, program_is_unit()) && request->on)
+		unsent_add(&request->unsent, c, at, clock_seconds());
+}
+
 /* The file is read anew each time: what is written there counts for the next alert. */
 static void alert(const struct changes *changes, struct request *request)
 {
 	time_t at = time(NULL);
+	double now = clock_seconds();
 	bool unit = program_is_unit();
 	struct conf conf;
 
@@ -67,8 +76,10 @@ static void alert(const struct changes *changes, struct request *request)
 
 		if (conf.program)
 			alert_program(conf.program, c, "program in larder.conf", unit);
-		if (conf.mail && c->alarm && !alert_mail(conf.mail, c, at, unit) && request->on)
-			unsent_add(&request->unsent, c, at, clock_seconds());
+		if (!c->alarm)
+			mailed_over(&request->mailed, c);
+		else if (conf.mail && mailed_may(&request->mailed, c, at, now))
+			mail(request, conf.mail, c, at);
 	}
 	conf_free(&conf);
 }
@@ -87,6 +98,24 @@ static void try_unsent(struct unsent *unsent)
 		return;
 	conf_read(&conf, say_nothing, NULL); /* its mistakes were said when it happened */
 	unsent_try(unsent, conf.mail, program_is_unit(), clock_seconds());
+	conf_free(&conf);
+}
+
+/* What was mailed of a while ago, has come again, and lasts. */
+static void mail_held(struct request *request)
+{
+	double now = clock_seconds();
+	struct mailed_held held;
+	struct conf conf;
+
+	if (mailed_left(&request->mailed, now) != 0)
+		return;
+	conf_read(&conf, say_nothing, NULL);
+	while (mailed_due(&request->mailed, &held, now)) {
+		if (conf.mail)
+			mail(request, conf.mail, &held.change, held.at);
+		mailed_drop(&held);
+	}
 	conf_free(&conf);
 }
 
@@ -135,7 +164,7 @@ static void add_left(struct changes *changes, const char *event, bool alarm, con
 				     .alarm = alarm,
 				     .name = must_print("%s", left->uuid),
 				     .device = must_print("-"),
-				     .text = must_print("%s%s: %s", alarm ? "" : "no longer ", left->word, left->text),
+				     .text = must_print("%s%s: %s", alarm ? "" : MAILED_OVER, left->word, left->text),
 			     });
 }
 
@@ -256,13 +285,15 @@ static int look(struct view *view, const struct mapped_list *before)
 /* What comes of one wait, which ends when the disks are due to be asked, seconds from now (negative: never), if not before. */
 static int turn(struct request *request, double due, struct disk_watch *disks, struct view *view)
 {
-	double wait = due >= 0 && due < request->interval ? due : request->interval, answer = disk_watch_left(disks), unsent = unsent_left(&request->unsent, clock_seconds());
+	double wait = due >= 0 && due < request->interval ? due : request->interval, answer = disk_watch_left(disks),
+	       unsent = unsent_left(&request->unsent, clock_seconds()), held = mailed_left(&request->mailed, clock_seconds());
 	struct changes changes = { 0 };
 	struct view before = *view;
 	int result;
 
 	wait = answer >= 0 && answer < wait ? answer + 0.001 : wait;
 	wait = unsent >= 0 && unsent < wait ? unsent + 0.001 : wait;
+	wait = held >= 0 && held < wait ? held + 0.001 : wait;
 	if (wait_for_event(view, wait, disks, &changes))
 		return report_changes(&changes, request);
 	result = look(view, &before.list);
@@ -303,6 +334,7 @@ static int follow(struct request *request)
 		}
 		if (request->on) {
 			try_unsent(&request->unsent);
+			mail_held(request);
 			result = turn(request, request->disks > 0 ? until(due) : -1, &disks, &view);
 			continue;
 		}
@@ -316,6 +348,7 @@ static int follow(struct request *request)
 	}
 	disk_watch_free(&disks);
 	unsent_free(&request->unsent);
+	mailed_free(&request->mailed);
 	left_free(&view.left);
 	stalled_free(&view.stalled);
 	mapped_list_free(&view.list);

@@ -305,7 +305,7 @@ static void make_returning(const struct fact_member *m)
 		size_t k = facts.nr_returning++;
 		struct fact_return *r = &returning[k];
 
-		*r = (struct fact_return){ .path = returning_path[k], .now = now, .stayed = chance(10), .foreign = chance(5) ? "dos" : NULL, .wipefs = "--types dos --all", .used = chance(5) ? "mounted on /x" : NULL };
+		*r = (struct fact_return){ .path = returning_path[k], .now = now, .stayed = chance(10), .copy = chance(10), .foreign = chance(5) ? "dos" : NULL, .wipefs = "--types dos --all", .used = chance(5) ? "mounted on /x" : NULL };
 		snprintf(returning_path[k], sizeof(returning_path[0]), "/dev/r%02zu", k);
 		memcpy(r->volume, m->uuid, 16);
 		r->leg = (struct md_leg){ .events = 8 + rnd(4), .holds = chance(85) ? 15 : rnd(16), .place = (int)rnd(6) - 2, .places = chance(95) ? 4 : 5, .level = 6 };
@@ -382,6 +382,7 @@ static void make_world(void)
 	all_run = chance(30);
 	facts.wait = chance(30) ? 0 : chance(30) ? (u64)1 << 62 : rnd(2000);
 	facts.began = chance(50) ? 0 : rnd(facts.now) + 1;
+	facts.unready_until = chance(80) ? 0 : facts.now + rnd(2000);
 	for (size_t i = 0; i < nr_members; i++) {
 		bool is_cache = member[i].kind == LARDER_KIND_CACHE;
 
@@ -463,7 +464,9 @@ static bool both_sides_here(const struct cache_truth *c)
 /* When the time to wait is over of what came then. */
 static u64 wait_ends(u64 since)
 {
-	return (since > facts.began ? since : facts.began) + facts.wait;
+	u64 end = (since > facts.began ? since : facts.began) + facts.wait;
+
+	return end > facts.unready_until ? end : facts.unready_until;
 }
 
 static u64 newest_arrival(const struct cache_truth *c)
@@ -849,7 +852,7 @@ static bool is_twin(const struct fact_return *r)
 
 static bool may_join(const struct fact_return *r)
 {
-	return !is_twin(r) && !r->foreign && !r->used && !r->stayed && md_return(&r->leg, &r->now) == MD_RETURN_TAKE;
+	return !is_twin(r) && !r->foreign && !r->used && !r->stayed && !r->copy && md_return(&r->leg, &r->now) == MD_RETURN_TAKE;
 }
 
 /* One disk at most joins an array, the newest that may; of one that may not something is said, but where nothing is lacked. */
@@ -1274,7 +1277,17 @@ static void the_wait(void)
 	plan_make(&facts, &plan);
 	CHECK(plan.nr_steps == 1 && plan.step[0].degraded && !plan.again, "waits longer for what hangs");
 	plan_free(&plan);
-	facts.began = facts.unread_since = 0;
+	/* udev is not through with something that may be it */
+	facts.unready_until = 90000000;
+	facts.now = 89999999;
+	plan_make(&facts, &plan);
+	CHECK(!plan.nr_steps && plan.again == 90000000 && plan.nr_refusals == 1 && plan.refusal[0].waiting, "does not wait for udev");
+	plan_free(&plan);
+	facts.now = 90000000;
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].degraded && !plan.again, "waits longer for udev");
+	plan_free(&plan);
+	facts.began = facts.unread_since = facts.unready_until = 0;
 	member[1].set_generation = 6ull << 32;
 	plan_make(&facts, &plan);
 	CHECK(!plan.nr_steps && plan.nr_refusals == 1 && strstr(plan.refusal[0].text, "ran with other SSDs"), "the older side is started");
