@@ -14,6 +14,7 @@
 
 #include "../lib/claim.h"
 #include "../lib/cow.h"
+#include "../lib/disks.h"
 #include "../lib/hanging.h"
 #include "../lib/integrity.h"
 #include "../lib/md.h"

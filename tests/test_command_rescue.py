@@ -387,7 +387,7 @@ def test_disk_of_a_new_owner_is_not_written_unasked(crashed, new_owner):
 
 @pytest.mark.parametrize("kind", signatures.TAIL_ALONE)
 def test_replica_is_not_written_alone(crashed, kind):
-    """The leg of a mirror with its superblock at the end, or the disk below DRBD, by whatever name: the other one lacks the data."""
+    """The leg of a mirror with its superblock at the end, or the disk below DRBD, by whatever name: the other one lacks it."""
     type_, write = signatures.TAIL_ALONE[kind]
     expected = crashed.view()
     os.truncate(crashed.hdd, 80 * MIB)  # libblkid looks for ZFS on no smaller one than 64

@@ -1257,7 +1257,7 @@ def test_alert_of_a_spare(larder, fed, sendmail):
 
 
 def test_what_larderd_leaves(larder, fed, sendmail, run_directory):
-    """In its file: an event and a mail for each, also for what was there before; an event when it is over; no other mail when it comes again at once."""
+    """In its file: an event and a mail for each, also for what was there before; an event when it is over; not again at once."""
     environment, mails = sendmail
     environment = environment | with_alerts(larder, "mail root\n")
     words = ["events", "--follow", "--alert", "--interval", "600", "--disks", "0"]
