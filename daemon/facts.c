@@ -506,7 +506,7 @@ static void take_array(struct look *look, struct udev *udev, const struct fact_m
 	size_t first = look->nr_present;
 	struct md_array array;
 	struct md_disks disks;
-	struct md_now now = { 0 };
+	struct md_now now;
 
 	if (!md_disks(number, &disks))
 		return;

@@ -287,6 +287,7 @@ bool md_has(const struct md_disks *disks, const struct md_array *found, size_t l
 
 void md_now(const struct md_array *found, const struct md_disks *disks, struct md_now *to)
 {
+	*to = (struct md_now){ 0 };
 }
 
 void md_contents(const struct md_leg *leg, struct contents *contents)
