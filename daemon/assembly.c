@@ -270,8 +270,8 @@ static void tell_return(struct assembly *a, const struct facts *facts, const str
 	const struct fact_return *r = &facts->returning[step->returning];
 	char *text = result ? must_print("%s: could not be taken back into the array of the stack %s, see above; larder start %s --take-back %s tries again", r->path,
 					 step->name, step->name, r->path) :
-			      must_print("%s: is taken back into the array of the stack %s, and gets what it lacks; larder status %s shows how far it is", r->path, step->name,
-					 step->name);
+			      must_print("%s: is taken back into the array of the stack %s, and %s%s; larder status %s shows how far it is", r->path, step->name,
+					 r->all ? "all is copied to it" : "gets what it lacks", r->all ? MD_RETURN_WHY_ALL : "", step->name);
 
 	tell_other(a, step, result ? ASSEMBLY_FAILED : ASSEMBLY_RETURNED, r->volume, text);
 	free(text);

@@ -489,6 +489,7 @@ static void add_return(struct facts *facts, const struct md_array *array, size_t
 	r = &facts->returning[facts->nr_returning++];
 	*r = (struct fact_return){ .path = must_allocate(strdup(disk)), .number = array->leg_number[leg], .leg = array->super[leg], .now = *now };
 	r->identity = identity_of(r->number);
+	r->all = md_returns_whole(array, leg);
 	memcpy(r->volume, volume, 16);
 	md_contents(&array->super[leg], &contents);
 	if (signature_besides(&device, &contents, "linux_raid_member", &others)) {

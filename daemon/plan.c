@@ -956,8 +956,8 @@ static bool may_return(const struct facts *facts, struct plan *plan, const struc
 		       r->path, stack, stack, r->path, stack, r->path);
 	} else if (r->stayed) {
 		refuse(plan, r->volume, false,
-		       "%s: was taken out of the array of the stack %s while it was here: left; larder start %s --take-back %s takes it back; if it is to stay out: mdadm --zero-superblock %s", r->path,
-		       stack, stack, r->path, r->path);
+		       "%s: was taken out of the array of the stack %s while it was here: left; larder start %s --take-back %s takes it back%s%s; if it is to stay out: mdadm --zero-superblock %s", r->path,
+		       stack, stack, r->path, r->all ? ", and all is copied to it" : "", r->all ? MD_RETURN_WHY_ALL : "", r->path);
 	} else {
 		return true;
 	}

@@ -111,6 +111,7 @@ struct fact_return {
 	bool stayed; /* it was whole in an array, and has not been away since: somebody took it out, or its errors did */
 	uint64_t identity; /* as of struct present */
 	bool copy; /* of the disk that it says it is: that was seen in the array beside it, or was another disk */
+	bool all; /* if it is taken back, all is copied to it, as its volatile cache may have lost what no bitmap shows */
 	const char *foreign, *wipefs, *used; /* as of a member */
 	uint64_t held_until; /* it could not be taken back: not before then */
 };

@@ -534,6 +534,14 @@ bool md_is_logged(dev_t device)
 	return policy_is(device, "ppl");
 }
 
+bool md_returns_whole(const struct md_array *array, size_t leg)
+{
+	const struct md_leg *super = &array->super[leg];
+	const char *const disk = array->leg[leg];
+
+	return super->place >= 0 && policy_is(array->device, "bitmap") && !md_return_by_bitmap(super, md_has_volatile_cache(&disk, 1));
+}
+
 bool md_lacks_guard(const char *level, dev_t device)
 {
 	return !strcmp(level, "5") && policy_is(device, "resync");
@@ -793,13 +801,15 @@ int md_add(const char *node, const char *disk, bool dry_run)
 
 int md_take_back(const char *node, const char *disk, bool *all)
 {
-	const char *again[] = { "mdadm", node, "--re-add", disk, NULL }, *anew[] = { "mdadm", node, "--add", disk, NULL };
+	const char *again[] = { "mdadm", node, "--re-add", disk, NULL };
+	const char *anew[] = { "mdadm", node, *all ? "--add-spare" : "--add", disk, NULL }; /* --add begins by --re-add */
 	char *said;
-	int code = program_run(again, &said);
 
-	free(said);
-	*all = code;
-	return code ? mdadm(anew, disk, "take back") : LARDER_DONE;
+	if (!*all) {
+		*all = program_run(again, &said);
+		free(said);
+	}
+	return *all ? mdadm(anew, disk, "take back") : LARDER_DONE;
 }
 
 int md_replace(const char *node, const char *old, const char *with, bool dry_run)

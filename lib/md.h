@@ -92,6 +92,8 @@ bool md_held(const struct md_disks *disks, int place);
 const char *md_consistency(const char *level, bool volatile_cache);
 bool md_has_volatile_cache(const char *const *legs, unsigned number); /* any of these nodes, or files */
 bool md_is_logged(dev_t device); /* the log of its parity is on */
+/* A disk that may return, by place in array->leg, would go by a bitmap of the array, which runs, and all is to be copied to it (md_return_by_bitmap()). */
+bool md_returns_whole(const struct md_array *array, size_t leg);
 bool md_lacks_guard(const char *level, dev_t device); /* RAID 5 with neither log nor bitmap, as a grow that was cut off leaves it */
 bool md_reshapes(dev_t device); /* it is being moved, or would be if md went on */
 bool md_has_write_hole(const char *level, bool volatile_cache); /* as md_create() makes it, without a log of its parity */
@@ -116,7 +118,7 @@ int md_erase(const char *leg);
 /* These change one that runs, or only (dry_run) print the command.  disk: a node, or the kernel's name of one that is gone. */
 int md_grow(const char *node, bool dry_run); /* it takes all of its disks */
 int md_add(const char *node, const char *disk, bool dry_run);
-/* One that was in it: what it lacks by the bitmap is copied; where none tells, all of it. */
+/* One that was in it: what it lacks by the bitmap is copied; all of it where *all says so, or none tells: then *all says so behind it. */
 int md_take_back(const char *node, const char *disk, bool *all);
 int md_replace(const char *node, const char *old, const char *with, bool dry_run); /* with: a spare of it */
 int md_fail(const char *node, const char *disk, bool dry_run);

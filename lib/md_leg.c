@@ -50,6 +50,7 @@ bool md_leg_decode(const void *super, struct md_leg *leg)
 		.partial = features & (MD_FEATURE_RECOVERY_OFFSET | MD_FEATURE_REPLACEMENT),
 		.dirty = le64toh(sb->resync_offset) != IN_SYNC,
 		.logged = features & (MD_FEATURE_JOURNAL | MD_FEATURE_PPL | MD_FEATURE_MULTIPLE_PPLS),
+		.journal = features & MD_FEATURE_JOURNAL,
 		.reshaped = features & MD_FEATURE_RESHAPE_ACTIVE,
 	};
 	memcpy(leg->array, sb->set_uuid, 16);
@@ -102,6 +103,11 @@ const char *md_return_reason(enum md_return verdict)
 	default:
 		return NULL;
 	}
+}
+
+bool md_return_by_bitmap(const struct md_leg *leg, bool volatile_cache)
+{
+	return !volatile_cache || (!leg->dirty && !leg->journal);
 }
 
 bool md_return_before(const struct md_leg *a, const struct md_leg *b)

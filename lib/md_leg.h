@@ -33,6 +33,7 @@ struct md_leg {
 	bool partial; /* it is being rebuilt, or takes the place of another one */
 	bool dirty; /* the array was written to, or is not in sync yet: parity, or mirrors, may differ */
 	bool logged; /* by a partial parity log, or a journal, which ends that at the start */
+	bool journal; /* of those a journal: with it, dirty says nothing of writes */
 	bool reshaped; /* its shape is being changed */
 };
 
@@ -84,6 +85,14 @@ void md_lost_noted(struct md_lost *lost);
 
 /* Why it is left; NULL: it is taken, or not needed. */
 const char *md_return_reason(enum md_return verdict);
+/*
+ * Of one that may return: do the bitmaps of the others show all that it lacks?  They do not show a write that it had answered out of a volatile cache, and lost
+ * with its power: md took that for done.  md flushes a disk before it calls the array clean on it, and calls it dirty there before the next write: what is clean
+ * by its own superblock has lost nothing, unless there is a journal, with which md always says so.  volatile_cache: it has one.
+ */
+bool md_return_by_bitmap(const struct md_leg *leg, bool volatile_cache);
+/* Why not: "all is copied to it" "..." */
+#define MD_RETURN_WHY_ALL ", as it left while the array was written to, and its volatile write cache may have lost what it had answered"
 /* Of two that may return the first one is taken first: it knows of the other, and may not be known to that. */
 bool md_return_before(const struct md_leg *a, const struct md_leg *b);
 

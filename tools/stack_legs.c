@@ -314,7 +314,7 @@ int legs_take_back(const struct stack *stack, const char *disk)
 	struct md_array array;
 	uint64_t tried = 0;
 	uint8_t part[16];
-	bool all, any = false;
+	bool whole, all, any = false;
 
 	if (!*stack->raid || !strcmp(stack->raid, "0"))
 		return LARDER_DONE;
@@ -335,11 +335,13 @@ int legs_take_back(const struct stack *stack, const char *disk)
 			break;
 		tried |= UINT64_C(1) << next;
 		any = true;
+		all = whole = md_returns_whole(&array, (size_t)next);
 		forget_gone(&array, &disks);
 		error = take_back(stack, &array, next, &all);
 		result = result ? result : error;
 		if (!error)
-			printf("%s: %s is taken back into its array, and %s\n", stack->name, array.leg[next], all ? "all is copied to it" : "gets what it lacks");
+			printf("%s: %s is taken back into its array, and %s%s\n", stack->name, array.leg[next], all ? "all is copied to it" : "gets what it lacks",
+			       whole ? MD_RETURN_WHY_ALL : "");
 	}
 	if (disk && !result && !any)
 		remark("%s: is in the array of %s already, or that does not lack it", disk, stack->name);

@@ -109,20 +109,23 @@ static int check_write_hole(const struct stack *stack, const struct md_rest *res
 
 /*
  * Disks of a mirror that has just started without them, as mdadm takes no disks together that name different numbers of them.  They were told nothing of
- * the change, and of what was written since, which the bitmap has.  One that is not taken back keeps nobody from starting without it.
+ * the change, and of what was written since, which the bitmap has: as they were in the array until then, md had flushed them before it cleared any of that.
+ * One that is not taken back keeps nobody from starting without it.
  */
 static void take_back_torn(const struct stack *stack, const uint8_t uuid[16], const struct md_array *array, const struct md_rest *rest)
 {
 	struct md_array now;
-	bool all;
 
 	if (!rest->torn)
 		return;
 	md_find(uuid, &now);
-	for (size_t i = 0; *now.node && i < array->number; i++)
+	for (size_t i = 0; *now.node && i < array->number; i++) {
+		bool all = false;
+
 		if (rest->torn >> i & 1 && !md_take_back(now.node, array->leg[i], &all))
 			printf("%s: the superblock of %s names another number of disks than that of others, as a power cut leaves it while that is changed: it is taken back into its array, and %s\n",
 			       stack->name, array->leg[i], all ? "all is copied to it" : "gets what it lacks");
+	}
 	md_free(&now);
 }
 

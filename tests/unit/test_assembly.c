@@ -70,6 +70,7 @@ static uint64_t silent_from, silent_to; /* the SSD cannot be opened */
 static double kept_silent; /* it is not asked until then, seconds */
 static bool silent, others_hang;
 static unsigned asked;
+static bool under_writes; /* a disk that returns left so, with a volatile cache */
 static struct larder_table table;
 
 /* ------------------------------------------------------------------ udev */
@@ -278,6 +279,11 @@ void md_find_where(const uint8_t uuid[16], bool (*wanted)(dev_t number, const vo
 
 void md_free(struct md_array *found)
 {
+}
+
+bool md_returns_whole(const struct md_array *found, size_t leg)
+{
+	return under_writes;
 }
 
 bool md_has(const struct md_disks *disks, const struct md_array *found, size_t leg)
@@ -716,10 +722,48 @@ static void copies(void)
 	check(returns_as() == '-', "nor is it by another path");
 }
 
+static char told[512];
+
+static void hear(enum assembly_event event, const uint8_t uuid[16], const char *text)
+{
+	snprintf(told, sizeof(told), "%d %s", event, text);
+}
+
+static bool tells(bool all, int result, const char *words)
+{
+	struct fact_return returning = { .path = "/dev/b", .all = all };
+	struct facts facts = { .returning = &returning, .nr_returning = 1 };
+	struct step step = { .kind = PLAN_RETURN, .name = "data" };
+	struct assembly a = { .tell = hear };
+
+	tell_step(&a, &facts, &step, result);
+	return strstr(told, words) && strtol(told, NULL, 10) == (result ? ASSEMBLY_FAILED : ASSEMBLY_RETURNED);
+}
+
+static void lost_caches(void)
+{
+	for (int i = 0; i < 2; i++) {
+		struct look look = { 0 };
+		struct fact_member volume = { .lost_disks.lacks = 2 };
+
+		begin_array(NULL, NULL);
+		array = IN_ARRAY(LEG_A);
+		under_writes = i;
+		take_array(&look, udev_new(), &volume, 9, true);
+		check(look.facts.nr_returning == 1 && look.facts.returning[0].all == i, "larderd sees what a disk that returns may have lost");
+		facts_free(&look);
+	}
+	under_writes = false;
+	check(tells(true, 0, "the stack data, and all is copied to it, as it left while the array was written to, and its volatile write cache"), "that is told");
+	check(tells(false, 0, "the stack data, and gets what it lacks; larder status data"), "of what it may not have lost nothing is");
+	check(tells(true, 1, "could not be taken back"), "nor of one that is not taken");
+}
+
 int main(void)
 {
 	silent_ones();
 	copies();
+	lost_caches();
 	by_larderd();
 	others();
 	by_command();

@@ -245,6 +245,25 @@ static void verdicts(void)
 		CHECK(!md_return_reason((enum md_return)i) == (i == MD_RETURN_TAKE || i == MD_RETURN_UNNEEDED), "the reason of %d", i);
 }
 
+/* As its superblock says: clean or written to, with a journal, a log of the parity or neither; and its cache. */
+static void by_the_bitmap(void)
+{
+	static const uint32_t features[] = { 0, MD_FEATURE_BITMAP_OFFSET, MD_FEATURE_PPL, MD_FEATURE_JOURNAL };
+
+	for (unsigned i = 0; i < 4; i++)
+		for (unsigned dirty = 0; dirty < 3; dirty++)
+			for (unsigned volatile_cache = 0; volatile_cache < 2; volatile_cache++) {
+				bool lost = volatile_cache && (dirty || features[i] == MD_FEATURE_JOURNAL);
+				struct md_leg one;
+
+				fill(1, 3);
+				disk.sb.feature_map = htole32(features[i]);
+				disk.sb.resync_offset = htole64(!dirty ? UINT64_MAX : dirty == 1 ? 0 : 4096);
+				CHECK(md_leg_decode(&disk, &one), "a leg");
+				CHECK(md_return_by_bitmap(&one, volatile_cache) == !lost, "features %x, dirty %u, volatile %u", features[i], dirty, volatile_cache);
+			}
+}
+
 /* ------------------------------------------------------------- the write hole */
 
 static void write_hole(void)
@@ -378,6 +397,7 @@ int main(int argc, char **argv)
 		seed = strtoull(argv[1], NULL, 0);
 	run_test("superblocks", superblocks);
 	run_test("verdicts", verdicts);
+	run_test("by_the_bitmap", by_the_bitmap);
 	run_test("disks_return", disks_return);
 	run_test("write_hole", write_hole);
 	run_test("torn_shapes", torn_shapes);

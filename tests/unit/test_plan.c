@@ -61,7 +61,7 @@ static char running_name[MAX_MEMBERS][LARDER_LABEL_SIZE + 32];
 static struct fact_return returning[MAX_MEMBERS];
 static char returning_path[MAX_MEMBERS][16];
 static struct fact_rest rest[MAX_MEMBERS];
-static unsigned disks_returned, disks_left, holes_told, rests_told, halves_told;
+static unsigned disks_returned, disks_left, disks_stayed, holes_told, rests_told, halves_told;
 static unsigned legs_started, spares_used, notes_made, snapshots_started, snapshots_refused;
 static const char *taken[MAX_MEMBERS];
 static uint8_t stopped[MAX_MEMBERS][16], failed[MAX_MEMBERS][16];
@@ -305,7 +305,7 @@ static void make_returning(const struct fact_member *m)
 		size_t k = facts.nr_returning++;
 		struct fact_return *r = &returning[k];
 
-		*r = (struct fact_return){ .path = returning_path[k], .now = now, .stayed = chance(10), .copy = chance(10), .foreign = chance(5) ? "dos" : NULL, .wipefs = "--types dos --all", .used = chance(5) ? "mounted on /x" : NULL };
+		*r = (struct fact_return){ .path = returning_path[k], .now = now, .stayed = chance(10), .copy = chance(10), .all = chance(50), .foreign = chance(5) ? "dos" : NULL, .wipefs = "--types dos --all", .used = chance(5) ? "mounted on /x" : NULL };
 		snprintf(returning_path[k], sizeof(returning_path[0]), "/dev/r%02zu", k);
 		memcpy(r->volume, m->uuid, 16);
 		r->leg = (struct md_leg){ .events = 8 + rnd(4), .holds = chance(85) ? 15 : rnd(16), .place = (int)rnd(6) - 2, .places = chance(95) ? 4 : 5, .level = 6 };
@@ -876,8 +876,15 @@ static void judge_returns(const struct plan *plan)
 
 			if (memcmp(r->volume, m->uuid, 16))
 				continue;
-			for (size_t j = 0; j < plan->nr_refusals; j++)
-				said |= strstr(plan->refusal[j].text, r->path) && !plan->refusal[j].waiting;
+			for (size_t j = 0; j < plan->nr_refusals; j++) {
+				const char *text = plan->refusal[j].text;
+
+				said |= strstr(text, r->path) && !plan->refusal[j].waiting;
+				if (strncmp(text, r->path, strlen(r->path)) || !strstr(text, "was taken out"))
+					continue;
+				CHECK(r->stayed && !!strstr(text, "takes it back, and all is copied to it, as it left while") == r->all, "%s", text);
+				disks_stayed++;
+			}
 			if (md_return(&r->leg, &r->now) == MD_RETURN_UNNEEDED)
 				CHECK(!said || is_twin(r), "%s is not needed, and told of", r->path);
 			else if (free_to && !may_join(r))
@@ -1072,6 +1079,7 @@ static void every_plan(void)
 	}
 	CHECK(spares_used > WORLDS / 200 && notes_made > WORLDS / 200, "%u spares, %u notes", spares_used, notes_made);
 	CHECK(legs_started > WORLDS / 200, "%u legs", legs_started);
+	CHECK(disks_stayed > WORLDS / 1000, "%u stayed", disks_stayed);
 	CHECK(disks_returned > WORLDS / 200 && disks_left > WORLDS / 200 && holes_told > WORLDS / 200, "%u returned, %u left, %u holes", disks_returned, disks_left,
 	      holes_told);
 	CHECK(halves_told > WORLDS / 2000 && rests_told > WORLDS / 200, "%u halves, %u rests", halves_told, rests_told);

@@ -3,10 +3,12 @@
 
 import contextlib
 import os
+import re
 from pathlib import Path
 
 import pytest
 from lib import command, members, simdisk
+from lib.block import BlockDevice
 from lib.larder import wait_for
 from lib.members import Larderd, settle
 from lib.scsi_disks import scsi_disks
@@ -84,6 +86,11 @@ def unplug(disk):
     wait_for(lambda: (array() / "degraded").read_text() != "0\n", 120, "the array to see it")
 
 
+def stays_dirty(on=True):
+    """From the next write on md does not call it clean, as under a load that has no pauses."""
+    (array() / "safe_mode_delay").write_text("600" if on else "0.2")
+
+
 def only(*disks):
     """Stopped, and started on these alone: what is read is theirs."""
     larder("stop", "data")
@@ -96,12 +103,14 @@ def only(*disks):
 def test_leg_returns(ssds, hdds):
     """By its bitmap, whatever md still keeps of it; then newer than an array that ran without it: it is left, in either order."""
     hdd0, hdd1, _ = hdds
+    hdd1.write_cache(False)
     larder(*words(ssds, hdds[:2]))
     whole()
     write(0)
     unplug(hdd1)
     write(1)
     hdd1.plug()
+    hdd1.write_cache(False)
     assert state() == "degraded"
     assert f"{hdd1} is taken back into its array, and gets what it lacks" in larder("start", "data", "--take-back", hdd1).stdout
     whole()
@@ -141,17 +150,67 @@ def test_leg_returns(ssds, hdds):
         hdd0.unplug()
 
 
+def marked(disk):
+    """Bits of the bitmap that are set on it, each for 64 MiB."""
+    said = command.output("mdadm", "--examine-bitmap", disk)
+    return int(re.search(r"(\d+) dirty", said).group(1))
+
+
+def has(disk, what):
+    return any(what in disk.read(sector, 2048) for sector in range(0, disk.sectors - 2047, 2048))
+
+
+@pytest.mark.limit(900)
+@pytest.mark.parametrize("clean", [False, True])
+def test_leg_that_lost_its_cache_returns(ssds, make_disk, clean):
+    """It had answered a write, and lost it with its power: md forgets that write, as both had it.  All is copied to it, but where
+    md had called the array clean, for which each disk has written what was in its cache."""
+    hdd0, hdd1 = hdds = [make_disk(f"leg{i}", model="null", mb=192, wce=1) for i in range(2)]
+    at, before, new = (80 << 20) // 512, b"what was before.".ljust(4096), b"what fsync took for safe.".ljust(4096)
+    larder(*words(ssds, hdds)[:-4])
+    volume = BlockDevice("/dev/mapper/data")
+    volume.write(at, before)
+    volume.flush()
+    whole()
+    wait_for(lambda: not marked(hdd0), 120, "md to clear its bitmap")
+    stays_dirty(not clean)
+    volume.write(at, new)
+    if clean:
+        wait_for(lambda: (array() / "array_state").read_text() == "clean\n", 60, "md to call it clean")
+    simdisk.power_cut(hdd1, mode="lose")
+    volume.write(0, before)  # md sees it
+    volume.flush()
+    wait_for(lambda: (array() / "degraded").read_text() != "0\n", 120, "the array to see it")
+    wait_for(lambda: marked(hdd0) == 1, 120, "md to forget the first write")
+    simdisk.power_up(hdd1)
+    assert has(hdd0, new) and has(hdd1, new) == clean
+    wait_for(lambda: not command.run("mdadm", arrays()[0], "--remove", hdd1, check=False).returncode, 60, "md to let the disk go")
+    gets = "gets what it lacks" if clean else "all is copied to it, as it left while the array was written to"
+    with slowly():
+        assert f"{hdd1} is taken back into its array, and {gets}" in larder("start", "data", "--take-back", hdd1).stdout
+        assert "in the array of data already" in larder("start", "data", "--take-back", hdd1).stderr
+    whole()
+    larder("stop", "data")
+    kill(hdd0)
+    larder("start", "data", "--degraded")
+    assert volume.read(at, 8) == new
+    hdd0.heal()
+
+
 @pytest.mark.limit(900)
 @pytest.mark.parametrize(
-    ("caches", "kept", "gets"), [(False, "ppl", "all is copied to it"), (True, "bitmap", "gets what it lacks")]
+    ("caches", "kept", "gets"), [(False, "ppl", "all is copied to it\n"), (True, "bitmap", "all is copied to it, as it left")]
 )
 def test_leg_of_raid_5_returns(ssds, hdds, caches, kept, gets):
-    """On disks without write caches it has a log of its parity and no bitmap: rebuilt in full.  With them on again it is told."""
+    """On disks without write caches it has a log of its parity and no bitmap: rebuilt in full.  With them on again it is told.
+
+    With them, and a bitmap, as well, as it is unplugged while it is written to."""
     for disk in hdds:
         disk.write_cache(caches)
     larder(*words(ssds, hdds, "5"))
     assert policy() == kept
     whole()
+    stays_dirty()
     write(0)
     unplug(hdds[1])
     write(1)
@@ -175,6 +234,8 @@ def test_leg_returns_beside_larderd(udevd, ssds, hdds):
     hdd0, hdd1, _ = hdds
     larder(*words(ssds, hdds[:2]))
     whole()
+    stays_dirty()
+    write(1)
     unplug(hdd1)
     write(0)
     hdd1.plug()
@@ -184,7 +245,7 @@ def test_leg_returns_beside_larderd(udevd, ssds, hdds):
     larderd = Larderd().start()
     try:
         hdd1.plug()
-        larderd.wait_said(str(hdd1), "is taken back into the array of the stack data")
+        larderd.wait_said(str(hdd1), "is taken back into the array of the stack data, and all is copied to it, as it left while")
         whole()
         take_out(arrays()[0], hdd1)
         larderd.wait_said(str(hdd1), "was taken out of the array of the stack data while it was here")
@@ -195,7 +256,7 @@ def test_leg_returns_beside_larderd(udevd, ssds, hdds):
     finally:
         larderd.stop()
     only(hdd0)
-    check([0])
+    check([0, 1])
 
 
 @pytest.mark.limit(900)
