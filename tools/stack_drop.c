@@ -118,8 +118,10 @@ static int judge_again(struct dropping *r, struct devices *d, struct part *part)
 	*part = (struct part){ .place = -1 };
 	if (result)
 		return result;
-	if (part_find(d, r->gone.name, part))
-		result = check_disk(r, d, part);
+	if (part_find(d, r->gone.name, part)) {
+		result = part_check_same(d, part, &r->gone, r->word);
+		result = result ? result : check_disk(r, d, part);
+	}
 	if (result)
 		devices_free(d);
 	return result;

@@ -327,6 +327,8 @@ static int remove_stack(struct stack *stack)
 	int result = stop_check(stack);
 
 	result = result ? result : stop_mount(stack);
+	/* others had their turn: a snapshot, say */
+	result = result ? result : stack_check_same(stack);
 	result = result ? result : stop_crypt(stack);
 	result = result ? result : stop_volume(stack);
 	result = result ? result : cache_is_shared(stack, &shared);

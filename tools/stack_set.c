@@ -334,8 +334,11 @@ static int change_running(struct setting *s, char **before)
 
 	if (!result && r->keyfile)
 		result = check_key(&s->stack);
-	if (!result && s->mounted && strcmp(s->was.mount, s->stack.mount))
+	if (!result && s->mounted && strcmp(s->was.mount, s->stack.mount)) {
 		result = stop_mount(&s->was);
+		/* others had their turn: what they have stored is not undone */
+		result = result ? result : stack_check_same(&s->was);
+	}
 	if (!result && r->class)
 		result = send_class(&s->stack, s->stack.class, before);
 	after = lend_stop_volume(&s->was, &s->lent);
