@@ -4,6 +4,7 @@ docs/testing.md is complete."""
 
 import importlib.machinery
 import importlib.util
+import os
 import re
 import sys
 from pathlib import Path
@@ -129,6 +130,17 @@ def test_verdict(outcomes, verdict, harmless):
     assert RUN.judge(rare, outcomes)[0] == harmless
     assert RUN.judge(RUN.Control("io", "test_x"), outcomes)[0] == harmless
     assert not {"MISSED", "FAILED", "SKIPPED"} & set(RUN.RIGHT)
+
+
+def test_one_that_hung_has_failed(tmp_path):
+    """What ended its VM left no outcome: the name of the test that did, of this run alone."""
+    for run, hung in (("1", "test_io.py::test_a[before]"), ("2", "test_io.py::test_b[x]")):
+        where = tmp_path / "results" / run / "io-6.12"
+        where.mkdir(parents=True)
+        (where / "hung").write_text(hung)
+    (tmp_path / "results/2/io-6.12/tests.jsonl").write_text('{"name": "test_io.py::test_b[w]", "outcome": "passed"}\n')
+    os.utime(tmp_path / "results/1/io-6.12/hung", (1, 1))
+    assert RUN.results(tmp_path, 2) == {"test_io.py::test_b[w]": "passed", "test_io.py::test_b[x]": "failed"}
 
 
 def test_only_its_own_test_counts():
