@@ -10,15 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-/* All that is called /dev/X is a block device. */
-static int stat_node(const char *path, struct stat *status)
-{
-	*status = (struct stat){ .st_mode = S_IFBLK, .st_rdev = path[strlen("/dev/")] };
-	return strncmp(path, "/dev/", 5) ? -1 : 0;
-}
-#define stat(path, status) stat_node(path, status)
+#include "nodes.h"
 #include "../../tools/set.c"
 #undef POLL_US
 #include "../../tools/stack_devices.c"
